@@ -1,0 +1,2 @@
+//! `edge-build`: turns a YOLO ONNX export into a verified bundle.
+fn main() {}

@@ -1,0 +1,2 @@
+//! `edge-run`: runs a bundle on cameras.
+fn main() {}

@@ -1,0 +1,150 @@
+//! The guard: compares and decides, changes nothing. Pure functions from observations to trust.
+//!
+//! Every check lives in its own file and is marked hard (fault at once) or soft (suspect), engine side or picture side.
+
+use serde::{Deserialize, Serialize};
+
+/// What the guard says of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Trust {
+    /// Nothing speaks against it.
+    Trusted,
+    /// A soft check speaks against it.
+    Suspect,
+    /// A hard check fired, or there is no answer. Never `pass` or `reject`.
+    Fault,
+}
+
+/// Whether a check ends in a fault at once or in suspicion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Severity {
+    /// Fault at once.
+    Hard,
+    /// Suspect.
+    Soft,
+}
+
+/// Whose fault a reason is: only engine-side reasons climb the recovery ladder, picture-side ones re-open the camera.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// The engine's answer.
+    Engine,
+    /// The picture.
+    Picture,
+}
+
+/// Why an answer is not trusted. The text form is the label in results and metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Reason {
+    /// The output holds values that are not a number.
+    Nan,
+    /// The output holds infinite values.
+    Infinite,
+    /// A score lies outside 0..1.
+    ScoreRange,
+    /// A class id is no integer in range.
+    ClassRange,
+    /// Every output value is zero.
+    AllZero,
+    /// The answer carries another frame's identity.
+    WrongFrame,
+    /// The engine returned an error.
+    EngineError,
+    /// Far more boxes than on good pictures.
+    BoxSurge,
+    /// Scores far above those of good pictures.
+    ConfidenceExplosion,
+    /// Expected small objects are gone.
+    SmallObjectsVanished,
+    /// Expected objects are gone.
+    BoxesVanished,
+    /// Boxes lie outside the picture.
+    BoxesOutside,
+    /// The picture is black or nearly so.
+    Dark,
+    /// The picture is over-exposed.
+    OverExposed,
+    /// The picture has no contrast.
+    LowContrast,
+    /// The picture is blurred.
+    Blurred,
+    /// The camera's view has moved against the reference.
+    Shifted,
+    /// The picture consists of parts of different frames.
+    Torn,
+    /// The camera repeats one picture.
+    Frozen,
+    /// The picture could not be read or decoded.
+    Unreadable,
+    /// The camera gave no picture.
+    NoPicture,
+}
+
+/// What the guard compares with; part of the manifest.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GuardSpec {
+    /// Distributions on good pictures; `None` is written as `reference: none`: soft checks only observe.
+    pub reference: Option<Reference>,
+    /// What every good picture shows: class name → what to expect.
+    pub expect: std::collections::BTreeMap<String, Expectation>,
+    /// Reasons that are switched off by the recipe.
+    pub off: Vec<Reason>,
+}
+
+/// What every good picture shows of one class (`guard.expect` in the recipe).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expectation {
+    /// Least number of boxes.
+    pub at_least: u32,
+    /// Boxes up to this edge length count as small, px of the source picture; `None`: any size.
+    #[serde(default)]
+    pub small_up_to_px: Option<f32>,
+}
+
+/// Distributions on good pictures, computed by the guard's own code when the bundle is built.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Reference {
+    /// Pictures looked at.
+    pub pictures: u64,
+    /// Boxes a picture after NMS at the manifest's thresholds.
+    pub boxes: Quantiles,
+    /// Scores of those boxes.
+    pub scores: Quantiles,
+    /// Square root of the area of those boxes, px of the source picture.
+    pub box_edge_px: Quantiles,
+    /// Mean luma, 0..255.
+    pub brightness: Quantiles,
+    /// Standard deviation of luma, 0..255.
+    pub contrast: Quantiles,
+    /// Variance of the Laplacian of the luma at working size.
+    pub sharpness: Quantiles,
+    /// Mean luma of all good pictures on a coarse grid, row by row, for the check of a moved camera; empty when the
+    /// pictures differ too much from each other for that.
+    pub view: Vec<u8>,
+    /// Columns of `view`.
+    pub view_columns: u32,
+    /// Pictures share one size, which live streams may be compared with.
+    pub view_is_steady: bool,
+}
+
+/// Quantiles of one quantity.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quantiles {
+    /// Lowest.
+    pub minimum: f64,
+    /// 0.5 %.
+    pub p005: f64,
+    /// 50 %.
+    pub median: f64,
+    /// 99.5 %.
+    pub p995: f64,
+    /// Highest.
+    pub maximum: f64,
+}

@@ -1,0 +1,3 @@
+//! Sinks: where results go. Sinks never change a detection.
+
+pub mod row;
