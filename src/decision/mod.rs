@@ -15,6 +15,17 @@ pub enum Decision {
     NotInspected,
 }
 
+impl Decision {
+    /// The text form in results and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Decision::Pass => "pass",
+            Decision::Reject => "reject",
+            Decision::NotInspected => "not_inspected",
+        }
+    }
+}
+
 /// `[decision]` in the recipe.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -16,6 +16,17 @@ pub enum Trust {
     Fault,
 }
 
+impl Trust {
+    /// The text form in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Trust::Trusted => "trusted",
+            Trust::Suspect => "suspect",
+            Trust::Fault => "fault",
+        }
+    }
+}
+
 /// Whether a check ends in a fault at once or in suspicion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Severity {
@@ -81,6 +92,35 @@ pub enum Reason {
     Unreadable,
     /// The camera gave no picture.
     NoPicture,
+}
+
+impl Reason {
+    /// The text form in results and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reason::Nan => "nan",
+            Reason::Infinite => "infinite",
+            Reason::ScoreRange => "score_range",
+            Reason::ClassRange => "class_range",
+            Reason::AllZero => "all_zero",
+            Reason::WrongFrame => "wrong_frame",
+            Reason::EngineError => "engine_error",
+            Reason::BoxSurge => "box_surge",
+            Reason::ConfidenceExplosion => "confidence_explosion",
+            Reason::SmallObjectsVanished => "small_objects_vanished",
+            Reason::BoxesVanished => "boxes_vanished",
+            Reason::BoxesOutside => "boxes_outside",
+            Reason::Dark => "dark",
+            Reason::OverExposed => "over_exposed",
+            Reason::LowContrast => "low_contrast",
+            Reason::Blurred => "blurred",
+            Reason::Shifted => "shifted",
+            Reason::Torn => "torn",
+            Reason::Frozen => "frozen",
+            Reason::Unreadable => "unreadable",
+            Reason::NoPicture => "no_picture",
+        }
+    }
 }
 
 /// What the guard compares with; part of the manifest.
