@@ -154,7 +154,7 @@ impl FromStr for Bytes {
         };
         let number: f64 = number.parse().map_err(|_| bad_bytes(text))?;
         let bytes = number * scale;
-        if !bytes.is_finite() || bytes < 0.0 || bytes > 9e18 {
+        if !(0.0..=9e18).contains(&bytes) {
             return Err(bad_bytes(text));
         }
         Ok(Bytes(bytes.round() as u64))
