@@ -36,6 +36,7 @@
 //! *Bundle* (`*.edge`), *target*, *recipe*, *trust* (`trusted`, `suspect`, `fault`), *decision* (`pass`, `reject`,
 //! `not_inspected`), *part*, *proof*: see `docs/words.md`.
 
+pub mod aside;
 pub mod bundle;
 pub mod camera;
 pub mod decision;

@@ -107,6 +107,9 @@ pub struct Golden {
     pub tolerance_px: f32,
     /// Largest score difference allowed.
     pub tolerance_score: f32,
+    /// Share of a frame's boxes that may differ by more, 0..1; 0 where backends compute alike (FP32).
+    #[serde(default)]
+    pub tolerated_share: f32,
     /// Answers are compared down to this score.
     pub score_floor: f32,
 }

@@ -1,0 +1,109 @@
+//! Writing a bundle: manifest first, stored entries on page borders, fixed dates, so that equal inputs give equal bytes.
+
+use super::archive::is_entry_name;
+use super::hash::sha256;
+use super::manifest::{FileEntry, Manifest};
+use super::{Bundle, MANIFEST, SIGNATURE};
+use crate::aside::{AsideFile, cannot_write};
+use crate::error::{Error, Result};
+use crate::units::count;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use zip::write::SimpleFileOptions;
+
+/// Entries of a bundle: name → bytes. `manifest.json` is not among them.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
+/// Entry data starts at multiples of this, so that a plan can be mapped.
+pub const ALIGNMENT_BYTES: u16 = 4096;
+
+/// Writes the bundle `path`, aside and then renamed, and gives its id (SHA-256 of `manifest.json`).
+///
+/// `manifest.files` is filled in here from `files`; plans and the signature are left out of it.
+///
+/// # Errors
+/// [`crate::ErrorKind::Output`] when it cannot be written, or when `path` holds something that is no bundle; nothing is
+/// left behind, and what was there before is untouched. [`crate::ErrorKind::Unexpected`] for a name that no bundle may hold.
+pub fn write(path: &Path, manifest: &Manifest, files: &Files) -> Result<String> {
+    let mut manifest = manifest.clone();
+    manifest.files =
+        files.iter().filter(|(name, _)| is_hashed(name)).map(|(name, bytes)| (name.clone(), entry(bytes))).collect();
+    let mut text = serde_json::to_vec_pretty(&manifest)
+        .map_err(|error| Error::unexpected("the manifest cannot be written as JSON").because(error))?;
+    text.push(b'\n');
+    write_entries(path, &text, files)?;
+    Ok(sha256(&text))
+}
+
+/// Writes `bundle` to `path` with `additions` (plans, a signature) beside what it holds. The id stays the same.
+///
+/// # Errors
+/// As [`write`]; [`crate::ErrorKind::Unexpected`] when an addition would change a hashed entry.
+pub fn write_with_additions(path: &Path, bundle: &Bundle, additions: &Files) -> Result<()> {
+    let mut files = Files::new();
+    for name in bundle.entry_names().filter(|name| *name != MANIFEST) {
+        files.insert(name.to_owned(), bundle.read(name)?);
+    }
+    for (name, bytes) in additions {
+        if is_hashed(name) {
+            return Err(Error::unexpected(format!("entry `{name}` belongs to the manifest and cannot be added later")));
+        }
+        files.insert(name.clone(), bytes.clone());
+    }
+    write_entries(path, bundle.manifest_bytes(), &files)
+}
+
+/// Whether the manifest holds the hash of `name`.
+pub(super) fn is_hashed(name: &str) -> bool {
+    name != MANIFEST && name != SIGNATURE && !name.starts_with("plans/")
+}
+
+fn entry(bytes: &[u8]) -> FileEntry {
+    FileEntry { sha256: sha256(bytes), bytes: count(bytes.len()) }
+}
+
+fn write_entries(path: &Path, manifest: &[u8], files: &Files) -> Result<()> {
+    refuse_to_replace_foreign_file(path)?;
+    if let Some(name) = files.keys().find(|name| name.as_str() == MANIFEST || !is_entry_name(name)) {
+        return Err(Error::unexpected(format!("found entry name `{name}`, which no bundle may hold")));
+    }
+    let fail = |error: zip::result::ZipError| match error {
+        zip::result::ZipError::Io(error) => cannot_write(path, error),
+        other => Error::unexpected("the bundle cannot be packed").because(other).at(path.display()),
+    };
+    // The manifest and its signature come first and plans last: whoever streams the file can decide early.
+    let (plans, rest): (Vec<_>, Vec<_>) = files.iter().partition(|(name, _)| name.starts_with("plans/"));
+    let (signature, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(name, _)| name.as_str() == SIGNATURE);
+    let options = SimpleFileOptions::default()
+        .compression_method(zip::CompressionMethod::Stored)
+        .last_modified_time(zip::DateTime::default())
+        .unix_permissions(0o644)
+        .with_alignment(ALIGNMENT_BYTES);
+    let mut zip = zip::ZipWriter::new(std::io::BufWriter::with_capacity(1 << 20, AsideFile::create(path)?));
+    zip.start_file(MANIFEST, options).map_err(fail)?;
+    zip.write_all(manifest).map_err(|error| cannot_write(path, error))?;
+    for (name, bytes) in signature.into_iter().chain(rest).chain(plans) {
+        zip.start_file(name.as_str(), options).map_err(fail)?;
+        zip.write_all(bytes).map_err(|error| cannot_write(path, error))?;
+    }
+    let buffered = zip.finish().map_err(fail)?;
+    let aside = buffered.into_inner().map_err(|error| cannot_write(path, error.into_error()))?;
+    aside.commit()
+}
+
+/// A slip like `-o model.onnx` must not cost the model.
+fn refuse_to_replace_foreign_file(path: &Path) -> Result<()> {
+    let Ok(about) = std::fs::metadata(path) else { return Ok(()) };
+    if !about.is_file() || about.len() == 0 || path.extension().is_some_and(|extension| extension == "edge") {
+        return Ok(());
+    }
+    let mut start = [0; 4];
+    let found = std::fs::File::open(path).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut start));
+    if found.is_ok() && start == *b"PK\x03\x04" {
+        return Ok(());
+    }
+    Err(Error::output("found a file that is no bundle under the output's name; it is left as it is")
+        .at(path.display())
+        .hint("give the output another name with `-o NAME.edge`"))
+}
