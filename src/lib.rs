@@ -43,9 +43,11 @@ pub mod decision;
 pub mod detections;
 pub mod engine;
 pub mod error;
+pub mod ffi;
 pub mod frame;
 pub mod guard;
 pub mod sinks;
+pub mod telemetry;
 pub mod units;
 
 pub use error::{Error, ErrorKind, Result};

@@ -2,7 +2,9 @@
 
 use crate::error::Result;
 
+pub mod json;
 pub mod row;
+pub mod space;
 
 /// A place where results go. One thread owns it and gives it every row of its streams in order.
 pub trait Sink: Send {

@@ -1,0 +1,3 @@
+//! Foreign calls: the only folder with `unsafe`.
+
+pub mod storage;
