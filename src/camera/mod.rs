@@ -1,7 +1,17 @@
 //! Cameras and other sources: pixels in, [`Frame`]s out. One thread a camera; no inference, no judgement here.
 
-use crate::error::Result;
-use crate::frame::Frame;
+mod files;
+mod jpeg;
+pub mod pictures;
+mod replay;
+pub mod request;
+mod spec;
+
+pub use request::CameraRequest;
+pub use spec::{Place, ReplayOptions, SourceSpec};
+
+use crate::error::{Error, Result};
+use crate::frame::{Frame, StreamName};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -62,4 +72,19 @@ pub trait Camera: Send {
     /// [`crate::ErrorKind::Source`] when the source is lost: the caller closes it (drop) and opens it again with
     /// back-off. A lost source never yields a substitute picture.
     fn next(&mut self, patience: Duration) -> Result<Capture>;
+}
+
+/// Opens a source. Capture numbers go on where the last opening of the same `spec` ended.
+///
+/// # Errors
+/// [`crate::ErrorKind::Source`] when the source is missing, empty, lost or not what its name says;
+/// [`crate::ErrorKind::MachineLacks`] when this user may not open it.
+pub fn open(spec: &SourceSpec, stream: StreamName) -> Result<Box<dyn Camera>> {
+    let memory = Arc::clone(&spec.memory);
+    Ok(match &spec.place {
+        Place::Path(path) => Box::new(files::FilesSource::open_path(path, stream, memory)?),
+        Place::Glob(pattern) => Box::new(files::FilesSource::open_pattern(pattern, stream, memory)?),
+        Place::Replay(options) => Box::new(replay::ReplaySource::open(options, stream, memory)?),
+        other => return Err(Error::unexpected(format!("this source cannot be opened yet: {other:?}"))),
+    })
 }
