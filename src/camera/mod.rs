@@ -5,6 +5,7 @@ mod jpeg;
 pub mod pictures;
 mod replay;
 pub mod request;
+pub mod sim;
 mod spec;
 
 pub use request::CameraRequest;
@@ -85,6 +86,7 @@ pub fn open(spec: &SourceSpec, stream: StreamName) -> Result<Box<dyn Camera>> {
         Place::Path(path) => Box::new(files::FilesSource::open_path(path, stream, memory)?),
         Place::Glob(pattern) => Box::new(files::FilesSource::open_pattern(pattern, stream, memory)?),
         Place::Replay(options) => Box::new(replay::ReplaySource::open(options, stream, memory)?),
+        Place::Sim(text) => Box::new(sim::SimCamera::open(&sim::SimOptions::parse(text)?, stream)?),
         other => return Err(Error::unexpected(format!("this source cannot be opened yet: {other:?}"))),
     })
 }
