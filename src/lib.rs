@@ -39,6 +39,8 @@
 pub mod aside;
 pub mod bundle;
 pub mod camera;
+pub mod cli;
+pub mod config;
 pub mod decision;
 pub mod detections;
 pub mod engine;
@@ -46,6 +48,7 @@ pub mod error;
 pub mod ffi;
 pub mod frame;
 pub mod guard;
+pub mod platform;
 pub mod sinks;
 pub mod telemetry;
 pub mod units;

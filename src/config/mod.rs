@@ -1,0 +1,5 @@
+//! Configuration files. Unknown keys are errors everywhere.
+
+pub mod recipe;
+
+pub use recipe::Recipe;
