@@ -1,5 +1,9 @@
 //! From candidates to detections: class-wise NMS and the way back to pixels of the source picture.
 
+mod detector;
+
+pub use detector::Detector;
+
 use crate::units::BoxPx;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -57,3 +61,6 @@ pub struct Detection {
     #[serde(skip)]
     pub unclipped: BoxPx,
 }
+
+#[cfg(test)]
+mod tests;

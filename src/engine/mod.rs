@@ -1,7 +1,12 @@
 //! Engines: frames in, candidates out. Preprocessing and candidate filtering belong to the engine, because on a GPU they
 //! are kernels in the same CUDA graph. Nobody outside sees a raw tensor.
 
-use crate::error::Result;
+pub mod candidates;
+pub mod canned;
+pub mod cpu;
+pub mod letterbox;
+
+use crate::error::{Error, Result};
 use crate::frame::{Frame, FrameTag};
 use crate::units::{BoxPx, Bytes, SizePx};
 use serde::{Deserialize, Serialize};
@@ -154,6 +159,9 @@ pub struct OutputStats {
     pub scores_out_of_range: u64,
     /// Class ids that are no integer in `0..classes` (layouts that carry ids).
     pub class_ids_out_of_range: u64,
+    /// Row counts that the output cannot hold (layouts that carry a count).
+    #[serde(default)]
+    pub counts_out_of_range: u64,
     /// Lowest best-class score over all anchors or valid rows.
     pub minimum_score: f32,
     /// Highest best-class score over all anchors or valid rows.
@@ -252,9 +260,27 @@ pub trait Engine: Send {
     /// The memory counters of this engine.
     fn memory(&self) -> MemoryFigures;
 
+    /// Gives an answer's buffers back for reuse; optional, saves the allocation of the next answer.
+    fn recycle(&mut self, _spent: Inference) {}
+
     /// Sets the peak counter back to the present use.
     fn reset_peak(&mut self) {}
 
     /// Lowers or raises the score floor; it takes effect with the next run.
     fn set_score_floor(&mut self, score_floor: f32);
+}
+
+/// Spare answers an engine keeps for reuse.
+const SPARE_ANSWERS: usize = 64;
+
+/// Refuses more frames than the network takes.
+fn check_batch(info: &EngineInfo, frames: &[&Frame]) -> Result<()> {
+    if crate::units::count32(frames.len()) > info.input.batch {
+        return Err(Error::refused(format!(
+            "found {} frames for one run, expected at most {}",
+            frames.len(),
+            info.input.batch
+        )));
+    }
+    Ok(())
 }

@@ -1,3 +1,4 @@
-//! Foreign calls: the only folder with `unsafe`.
+//! Foreign calls: the only folder with `unsafe`. Every block names its condition and who ensures it.
 
+pub mod onnxruntime;
 pub mod storage;
