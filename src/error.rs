@@ -89,6 +89,13 @@ impl Error {
         self
     }
 
+    /// Replaces the place by a longer one, as in `model.onnx, tensor `w``.
+    #[must_use]
+    pub fn moved_to(mut self, place: impl fmt::Display) -> Self {
+        self.inner.place = Some(place.to_string());
+        self
+    }
+
     /// Adds the way out. The innermost hint wins: a second call is ignored.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {

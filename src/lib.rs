@@ -48,6 +48,7 @@ pub mod error;
 pub mod ffi;
 pub mod frame;
 pub mod guard;
+pub mod onnx;
 pub mod platform;
 pub mod sinks;
 pub mod telemetry;

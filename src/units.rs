@@ -207,6 +207,18 @@ pub const fn narrow(value: f64) -> f32 {
     value as f32
 }
 
+/// A whole number as `f32`, rounded to the nearest.
+#[inline]
+pub const fn float_of_int(value: i64) -> f32 {
+    value as f32
+}
+
+/// The whole part of `value`; `None` when it is not finite or beyond ±2⁶².
+#[inline]
+pub fn truncated(value: f32) -> Option<i64> {
+    (value.is_finite() && value.abs() < 4.6e18).then_some(value as i64)
+}
+
 /// A duration in milliseconds.
 #[inline]
 pub fn milliseconds(duration: std::time::Duration) -> f64 {

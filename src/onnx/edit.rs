@@ -1,0 +1,63 @@
+//! Changes to a graph that keep it whole.
+
+use super::Model;
+use super::index::GraphIndex;
+use crate::error::{Error, Result};
+use onnx_protobuf::{GraphProto, ValueInfoProto};
+use std::collections::HashSet;
+
+/// Makes `names` the outputs of the graph and removes what does not lead to them.
+///
+/// # Errors
+/// [`crate::ErrorKind::Usage`] for a name that no operator of the graph makes.
+pub fn keep_outputs(model: &mut Model, names: &[String]) -> Result<()> {
+    let graph = model.graph_mut();
+    let mut outputs = Vec::with_capacity(names.len());
+    for name in names {
+        let declared = graph.output.iter().chain(&graph.value_info).find(|info| &info.name == name).cloned();
+        let made = graph.node.iter().any(|node| node.output.contains(name));
+        match declared {
+            Some(info) if made => outputs.push(info),
+            None if made => outputs.push(ValueInfoProto { name: name.clone(), ..ValueInfoProto::default() }),
+            _ => {
+                return Err(Error::usage(format!("found no operator that makes `{name}`")).hint(format!(
+                    "the graph's outputs are {}",
+                    graph.output.iter().map(|output| format!("`{}`", output.name)).collect::<Vec<_>>().join(", ")
+                )));
+            }
+        }
+    }
+    graph.output = outputs;
+    remove_dead_nodes(graph);
+    Ok(())
+}
+
+/// Removes nodes, initialisers and value infos that no output of the graph needs. Gives the number of nodes removed.
+pub fn remove_dead_nodes(graph: &mut GraphProto) -> usize {
+    let mut live_nodes = vec![false; graph.node.len()];
+    let mut live_names: HashSet<String> = HashSet::new();
+    {
+        let index = GraphIndex::new(graph);
+        let mut open: Vec<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
+        while let Some(name) = open.pop() {
+            if name.is_empty() || !live_names.insert(name.to_owned()) {
+                continue;
+            }
+            let Some(position) = index.producer_position(name) else { continue };
+            if let (Some(live), Some(node)) = (live_nodes.get_mut(position), graph.node.get(position))
+                && !*live
+            {
+                *live = true;
+                open.extend(node.input.iter().map(String::as_str));
+            }
+        }
+    }
+    let before = graph.node.len();
+    let mut live = live_nodes.into_iter();
+    graph.node.retain(|_| live.next().unwrap_or(true));
+    live_names.extend(graph.node.iter().flat_map(|node| node.output.iter().cloned()));
+    graph.initializer.retain(|tensor| live_names.contains(&tensor.name));
+    graph.value_info.retain(|info| live_names.contains(&info.name));
+    graph.input.retain(|input| live_names.contains(&input.name));
+    before - graph.node.len()
+}
