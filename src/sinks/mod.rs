@@ -2,6 +2,8 @@
 
 use crate::error::Result;
 
+pub mod draw;
+pub mod http;
 pub mod json;
 pub mod row;
 pub mod space;

@@ -1,0 +1,280 @@
+//! The board: what the run publishes and the pages read. Each stream has one slot; writing to it copies a few hundred bytes
+//! into buffers that are already there, under a lock that readers hold no longer than such a copy takes.
+
+use crate::decision::Decision;
+use crate::detections::Detection;
+use crate::engine::{EngineTimings, MemoryFigures};
+use crate::error::Result;
+use crate::frame::{Frame, StreamName};
+use crate::guard::{Reason, Trust};
+use crate::sinks::Sink;
+use crate::sinks::row::{EngineStamp, Row};
+use crate::units::index;
+use serde::Serialize;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
+
+/// Where the run stands. Only [`Phase::Ready`] makes `/readyz` green.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// The bundle is being opened and checked.
+    Starting,
+    /// The engine runs without its answers being used.
+    WarmingUp,
+    /// The known answers are being tried.
+    Proving,
+    /// Warm-up and proof are done.
+    Ready,
+    /// The engine is not to be believed; recovery is under way.
+    Fault,
+    /// The run is ending.
+    Stopping,
+}
+
+const PHASES: [Phase; 6] =
+    [Phase::Starting, Phase::WarmingUp, Phase::Proving, Phase::Ready, Phase::Fault, Phase::Stopping];
+
+/// One stream as the pages see it; fixed for the whole run.
+#[derive(Debug, Clone)]
+pub struct StreamSetup {
+    /// Its name.
+    pub name: StreamName,
+    /// Frames come all the time: silence is a fault. `false` for streams that only answer triggers.
+    pub continuous: bool,
+    /// The recipe has a decision rule for it.
+    pub has_rule: bool,
+}
+
+/// What a stream shows; buffers are reused from row to row.
+#[derive(Debug, Default)]
+pub(super) struct Latest {
+    pub(super) answered: Option<Instant>,
+    /// When an engine last gave an answer, whatever the guard said of it.
+    pub(super) inferred: Option<Instant>,
+    pub(super) number: u64,
+    pub(super) captured_at: Option<SystemTime>,
+    pub(super) trust: Option<Trust>,
+    pub(super) reasons: Vec<Reason>,
+    pub(super) observed: Vec<Reason>,
+    pub(super) decision: Option<Decision>,
+    pub(super) decision_part: Option<Arc<str>>,
+    pub(super) decision_since: Option<Instant>,
+    pub(super) last_reject: Option<Instant>,
+    pub(super) proved_at: Option<SystemTime>,
+    pub(super) detections: Vec<Detection>,
+    pub(super) boxes_before_nms: u64,
+    pub(super) timings: EngineTimings,
+    pub(super) memory: MemoryFigures,
+    pub(super) engine: Option<Arc<EngineStamp>>,
+    pub(super) frame: Option<Arc<Frame>>,
+    pub(super) totals: Totals,
+    pub(super) ages: Recent,
+    pub(super) lost: Option<(Instant, String)>,
+}
+
+/// Counts since the start of the run.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(super) struct Totals {
+    pub(super) trusted: u64,
+    pub(super) suspect: u64,
+    pub(super) fault: u64,
+    pub(super) pass: u64,
+    pub(super) reject: u64,
+    pub(super) not_inspected: u64,
+}
+
+/// The ages and times of the last results.
+#[derive(Debug)]
+pub(super) struct Recent {
+    pub(super) values: [(f64, Option<Instant>); Recent::KEPT],
+    pub(super) next: usize,
+}
+
+impl Recent {
+    pub(super) const KEPT: usize = 128;
+
+    fn push(&mut self, age_ms: f64, now: Instant) {
+        self.values[self.next] = (age_ms, Some(now));
+        self.next = (self.next + 1) % Self::KEPT;
+    }
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Recent { values: [(0.0, None); Self::KEPT], next: 0 }
+    }
+}
+
+pub(super) struct Slot {
+    pub(super) setup: StreamSetup,
+    /// Milliseconds after the start of the board, plus 1; 0 is never.
+    pub(super) arrived: AtomicU64,
+    latest: Mutex<Latest>,
+}
+
+impl Slot {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Latest> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the run publishes for pages and health checks; shared by `Arc`.
+pub struct Board {
+    pub(super) slots: Vec<Slot>,
+    pub(super) started: Instant,
+    heartbeat: AtomicU64,
+    phase: AtomicU8,
+}
+
+impl Board {
+    /// A board for these streams, in the phase [`Phase::Starting`].
+    pub fn new(streams: Vec<StreamSetup>) -> Arc<Self> {
+        let slot = |setup| Slot { setup, arrived: AtomicU64::new(0), latest: Mutex::default() };
+        Arc::new(Board {
+            slots: streams.into_iter().map(slot).collect(),
+            started: Instant::now(),
+            heartbeat: AtomicU64::new(0),
+            phase: AtomicU8::new(0),
+        })
+    }
+
+    /// The engine's thread moves. To be called in every turn of its loop, also when there is nothing to do, at least once
+    /// a second.
+    pub fn heartbeat(&self) {
+        self.heartbeat.store(self.now_ms(), Relaxed);
+    }
+
+    /// Milliseconds since the engine's thread last moved (since the start, before it first did).
+    pub fn heartbeat_age_ms(&self) -> u64 {
+        self.now_ms().saturating_sub(self.heartbeat.load(Relaxed))
+    }
+
+    /// Says where the run stands.
+    pub fn set_phase(&self, phase: Phase) {
+        let position = PHASES.iter().position(|known| *known == phase).unwrap_or(0);
+        self.phase.store(u8::try_from(position).unwrap_or(0), Relaxed);
+    }
+
+    /// Where the run stands.
+    pub fn phase(&self) -> Phase {
+        PHASES.get(index(u32::from(self.phase.load(Relaxed)))).copied().unwrap_or(Phase::Starting)
+    }
+
+    /// A frame of `stream` has arrived, whether or not it will be answered. Unknown streams are ignored.
+    pub fn frame_arrived(&self, stream: &str) {
+        if let Some(slot) = self.slot(stream) {
+            slot.arrived.store(self.now_ms() + 1, Relaxed);
+        }
+    }
+
+    /// The source of `stream` is lost: its page shows no picture until [`Board::source_back`].
+    pub fn source_lost(&self, stream: &str, why: &str) {
+        if let Some(slot) = self.slot(stream) {
+            let mut latest = slot.lock();
+            latest.frame = None;
+            latest.detections.clear();
+            match &mut latest.lost {
+                Some((_, known)) => *known = why.to_owned(),
+                none => *none = Some((Instant::now(), why.to_owned())),
+            }
+        }
+    }
+
+    /// The source of `stream` delivers again.
+    pub fn source_back(&self, stream: &str) {
+        if let Some(slot) = self.slot(stream) {
+            slot.lock().lost = None;
+        }
+    }
+
+    /// The sink that publishes rows on this board.
+    pub fn sink(self: &Arc<Self>) -> BoardSink {
+        BoardSink { board: Arc::clone(self) }
+    }
+
+    pub(super) fn slot(&self, stream: &str) -> Option<&Slot> {
+        self.slots.iter().find(|slot| *slot.setup.name == *stream)
+    }
+
+    pub(super) fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
+    }
+}
+
+/// Publishes every row; never fails and never waits for a reader.
+pub struct BoardSink {
+    board: Arc<Board>,
+}
+
+impl Sink for BoardSink {
+    fn put(&mut self, row: &Row) -> Result<()> {
+        if let Some(slot) = self.board.slot(&row.stream) {
+            slot.lock().take(row, Instant::now());
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Rows with one of these reasons were not answered by an engine.
+fn was_inferred(row: &Row) -> bool {
+    let without_answer = [Reason::EngineError, Reason::Unreadable, Reason::NoPicture];
+    !row.reasons.iter().any(|reason| without_answer.contains(reason))
+}
+
+impl Latest {
+    fn take(&mut self, row: &Row, now: Instant) {
+        self.answered = Some(now);
+        if was_inferred(row) {
+            self.inferred = Some(now);
+        }
+        self.number = row.number;
+        self.captured_at = row.captured_at;
+        self.trust = Some(row.trust);
+        self.reasons.clone_from(&row.reasons);
+        self.observed.clone_from(&row.observed);
+        self.proved_at = row.proved_at;
+        self.detections.clear();
+        self.detections.extend_from_slice(row.usable_detections().unwrap_or_default());
+        self.boxes_before_nms = row.boxes_before_nms;
+        self.timings = row.timings;
+        self.memory = row.memory;
+        self.engine = Some(Arc::clone(&row.engine));
+        self.frame = row.frame.clone();
+        self.ages.push(row.age_ms, now);
+        if row.reasons.contains(&Reason::NoPicture) {
+            self.frame = None;
+        } else if self.frame.is_some() {
+            self.lost = None;
+        }
+        match row.trust {
+            Trust::Trusted => self.totals.trusted += 1,
+            Trust::Suspect => self.totals.suspect += 1,
+            Trust::Fault => self.totals.fault += 1,
+        }
+        if let Some(decision) = row.decision {
+            self.decide(decision, row, now);
+        }
+    }
+
+    fn decide(&mut self, decision: Decision, row: &Row, now: Instant) {
+        match decision {
+            Decision::Pass => self.totals.pass += 1,
+            Decision::Reject => {
+                self.totals.reject += 1;
+                self.last_reject = Some(now);
+            }
+            Decision::NotInspected => self.totals.not_inspected += 1,
+        }
+        if self.decision != Some(decision) {
+            self.decision_since = Some(now);
+        }
+        self.decision = Some(decision);
+        self.decision_part = row.part.clone();
+    }
+}

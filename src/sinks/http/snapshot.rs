@@ -1,0 +1,374 @@
+//! The board at one moment, as the pages and `/healthz` get it.
+
+use super::board::{Board, Latest, Phase, Recent, Slot, Totals};
+use crate::decision::Decision;
+use crate::engine::MemoryFigures;
+use crate::guard::{Reason, Trust};
+use crate::sinks::row::write_time;
+use crate::telemetry::{Labels, Metric, Telemetry};
+use crate::units::{BoxPx, milliseconds};
+use serde::Serialize;
+use std::time::{Duration, Instant, SystemTime};
+
+/// After which silence something counts as failed.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// A continuous stream without an inferred frame for longer than this is red in `/healthz`.
+    pub stream_silent_after: Duration,
+    /// An engine's thread that has not moved for longer than this is not answering (`/livez`, `/healthz`).
+    pub engine_stuck_after: Duration,
+    /// The same until the run is ready for the first time: loading and warming up may take longer.
+    pub start_stuck_after: Duration,
+    /// Pictures and decisions older than this are not shown as present.
+    pub stale_after: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            stream_silent_after: Duration::from_secs(5),
+            engine_stuck_after: Duration::from_secs(10),
+            start_stuck_after: Duration::from_secs(120),
+            stale_after: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Everything the pages show.
+#[derive(Debug, Serialize)]
+pub(super) struct Snapshot {
+    at: Option<String>,
+    version: &'static str,
+    uptime_s: f64,
+    pub(super) phase: Phase,
+    pub(super) ready: bool,
+    pub(super) engine: EngineView,
+    pub(super) streams: Vec<StreamView>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct EngineView {
+    pub(super) bundle: Option<String>,
+    sha256: Option<String>,
+    backend: Option<String>,
+    pub(super) answering: bool,
+    pub(super) heartbeat_age_ms: u64,
+    proved_at: Option<String>,
+    pub(super) memory_bytes: MemoryFigures,
+    process_resident_bytes: Option<u64>,
+}
+
+/// How a stream is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum StreamState {
+    /// No frame yet.
+    Waiting,
+    /// Frames are being answered.
+    Live,
+    /// Nothing new, and more was to be expected.
+    Silent,
+    /// The source is lost.
+    Lost,
+}
+
+/// The one word of the operator's page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Word {
+    Pass,
+    Reject,
+    NotInspected,
+    /// No rule: answers are trusted.
+    Running,
+    /// No rule: the guard has doubts.
+    Check,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct StreamView {
+    pub(super) name: String,
+    pub(super) state: StreamState,
+    pub(super) healthy: bool,
+    pub(super) word: Word,
+    since_s: f64,
+    /// What stands in the way, as a reason's name or `starting`, `stopping`, `engine_stuck`, `camera_lost`, `silent`.
+    pub(super) because: Option<&'static str>,
+    lost: Option<String>,
+    pub(super) trust: Option<Trust>,
+    reasons: Vec<Reason>,
+    observed: Vec<Reason>,
+    decision: Option<Decision>,
+    part: Option<String>,
+    frame: u64,
+    captured_at: Option<String>,
+    pub(super) frame_age_ms: Option<f64>,
+    pub(super) inferred_age_ms: Option<f64>,
+    last_reject_s: Option<f64>,
+    fps: f64,
+    age_p50_ms: f64,
+    age_p99_ms: f64,
+    timings_ms: TimingsView,
+    boxes_before_nms: u64,
+    detections: Vec<DetectionView>,
+    pub(super) picture: bool,
+    totals: Totals,
+    frames_dropped: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct TimingsView {
+    preprocess: f64,
+    transfer: f64,
+    inference: f64,
+    postprocess: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct DetectionView {
+    class: String,
+    score: f32,
+    #[serde(rename = "box")]
+    edges: BoxPx,
+}
+
+/// Boxes listed for one stream; the picture shows them all.
+const BOXES_LISTED: usize = 12;
+
+impl Snapshot {
+    pub(super) fn take(board: &Board, telemetry: &Telemetry, limits: &Limits) -> Self {
+        let now = Instant::now();
+        let phase = board.phase();
+        let heartbeat_age_ms = board.heartbeat_age_ms();
+        let stuck_after = if matches!(phase, Phase::Ready | Phase::Fault) {
+            limits.engine_stuck_after
+        } else {
+            limits.start_stuck_after
+        };
+        let answering = Duration::from_millis(heartbeat_age_ms) <= stuck_after;
+        let mut engine = EngineView {
+            bundle: None,
+            sha256: None,
+            backend: None,
+            answering,
+            heartbeat_age_ms,
+            proved_at: None,
+            memory_bytes: MemoryFigures::default(),
+            process_resident_bytes: crate::telemetry::resident_bytes(),
+        };
+        let mut engine_fault = false;
+        let look = Look { now, now_ms: board.now_ms(), phase, answering, limits };
+        let mut newest = None;
+        let streams = board.slots.iter().map(|slot| {
+            let latest = slot.lock();
+            if latest.answered > newest {
+                newest = latest.answered;
+                engine.show(&latest);
+            }
+            engine_fault |=
+                latest.trust == Some(Trust::Fault) && latest.reasons.iter().any(|&reason| is_engine_side(reason));
+            let mut view = look.stream(slot, &latest);
+            drop(latest);
+            view.frames_dropped = telemetry.total(Metric::FramesDropped, Labels::stream(&view.name));
+            view
+        });
+        let streams = streams.collect();
+        Snapshot {
+            at: time_text(Some(SystemTime::now())),
+            version: env!("CARGO_PKG_VERSION"),
+            uptime_s: tenth(board.started.elapsed().as_secs_f64()),
+            phase,
+            ready: phase == Phase::Ready && answering && !engine_fault,
+            engine,
+            streams,
+        }
+    }
+
+    /// Whether everything is as it should be: `/healthz`.
+    pub(super) fn healthy(&self) -> bool {
+        self.ready && self.streams.iter().all(|stream| stream.healthy)
+    }
+}
+
+impl EngineView {
+    fn show(&mut self, latest: &Latest) {
+        if let Some(stamp) = &latest.engine {
+            self.bundle = Some(stamp.bundle.clone());
+            self.sha256 = Some(stamp.sha256.clone());
+            self.backend = Some(stamp.backend.clone());
+        }
+        self.proved_at = time_text(latest.proved_at);
+        self.memory_bytes = latest.memory;
+    }
+}
+
+struct Look<'a> {
+    now: Instant,
+    now_ms: u64,
+    phase: Phase,
+    answering: bool,
+    limits: &'a Limits,
+}
+
+impl Look<'_> {
+    fn stream(&self, slot: &Slot, latest: &Latest) -> StreamView {
+        let state = self.state(slot, latest);
+        let (word, because, since) = self.word(slot, latest, state);
+        let inferred_age_ms = latest.inferred.map(|at| self.ms_since(at));
+        let limit_ms = milliseconds(self.limits.stream_silent_after);
+        let in_time = !slot.setup.continuous || inferred_age_ms.is_some_and(|age_ms| age_ms <= limit_ms);
+        let shown = state == StreamState::Live;
+        let (age_p50_ms, age_p99_ms, fps) = latest.ages.figures(self.now);
+        StreamView {
+            name: slot.setup.name.to_string(),
+            state,
+            healthy: in_time && state != StreamState::Lost && latest.trust != Some(Trust::Fault),
+            word,
+            since_s: since.map_or(0.0, |at| tenth(self.ms_since(at) / 1e3)),
+            because,
+            lost: latest.lost.as_ref().map(|(_, why)| why.clone()),
+            trust: latest.trust,
+            reasons: latest.reasons.clone(),
+            observed: latest.observed.clone(),
+            decision: latest.decision,
+            part: latest.decision_part.as_deref().map(str::to_owned),
+            frame: latest.number,
+            captured_at: time_text(latest.captured_at),
+            frame_age_ms: self.frame_age_ms(slot, latest),
+            inferred_age_ms,
+            last_reject_s: latest.last_reject.map(|at| tenth(self.ms_since(at) / 1e3)),
+            fps: tenth(fps),
+            age_p50_ms: tenth(age_p50_ms),
+            age_p99_ms: tenth(age_p99_ms),
+            timings_ms: TimingsView {
+                preprocess: hundredth(latest.timings.preprocess_ms),
+                transfer: hundredth(latest.timings.transfer_ms),
+                inference: hundredth(latest.timings.inference_ms),
+                postprocess: hundredth(latest.timings.postprocess_ms),
+            },
+            boxes_before_nms: latest.boxes_before_nms,
+            detections: if shown { boxes(latest) } else { Vec::new() },
+            picture: shown && latest.frame.is_some(),
+            totals: latest.totals,
+            frames_dropped: 0,
+        }
+    }
+
+    fn state(&self, slot: &Slot, latest: &Latest) -> StreamState {
+        if latest.lost.is_some() || (latest.reasons.contains(&Reason::NoPicture) && slot.setup.continuous) {
+            return StreamState::Lost;
+        }
+        match latest.answered {
+            None => StreamState::Waiting,
+            Some(at) if slot.setup.continuous && self.now - at > self.limits.stale_after => StreamState::Silent,
+            Some(_) => StreamState::Live,
+        }
+    }
+
+    /// The word, what stands in the way, and since when.
+    fn word(&self, slot: &Slot, latest: &Latest, state: StreamState) -> (Word, Option<&'static str>, Option<Instant>) {
+        let obstacle = match (self.phase, state) {
+            (Phase::Starting | Phase::WarmingUp | Phase::Proving, _) => Some(("starting", None)),
+            (Phase::Stopping, _) => Some(("stopping", latest.answered)),
+            _ if !self.answering => Some(("engine_stuck", latest.answered)),
+            (_, StreamState::Lost) => {
+                Some(("camera_lost", latest.lost.as_ref().map(|(at, _)| *at).or(latest.inferred)))
+            }
+            (_, StreamState::Silent) => Some(("silent", latest.answered)),
+            (_, StreamState::Waiting) => Some(("starting", None)),
+            (Phase::Fault, _) => Some(("engine_error", latest.answered)),
+            _ => None,
+        };
+        if let Some((because, since)) = obstacle {
+            return (Word::NotInspected, Some(because), since);
+        }
+        let because = latest.reasons.first().map(|reason| reason.name());
+        if latest.trust == Some(Trust::Fault) {
+            return (Word::NotInspected, because, latest.decision_since);
+        }
+        match latest.decision {
+            Some(Decision::Pass) => (Word::Pass, because, latest.decision_since),
+            Some(Decision::Reject) => (Word::Reject, because, latest.decision_since),
+            Some(Decision::NotInspected) => (Word::NotInspected, because.or(Some("late")), latest.decision_since),
+            None if slot.setup.has_rule => (Word::NotInspected, Some("no_part"), None),
+            None if latest.trust == Some(Trust::Suspect) => (Word::Check, because, None),
+            None => (Word::Running, None, None),
+        }
+    }
+
+    fn frame_age_ms(&self, slot: &Slot, latest: &Latest) -> Option<f64> {
+        let arrived = slot.arrived.load(std::sync::atomic::Ordering::Relaxed);
+        let by_count =
+            (arrived > 0).then(|| milliseconds(Duration::from_millis(self.now_ms.saturating_sub(arrived - 1))));
+        let by_row = latest.inferred.map(|at| self.ms_since(at));
+        match (by_count, by_row) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    fn ms_since(&self, at: Instant) -> f64 {
+        tenth(milliseconds(self.now.saturating_duration_since(at)))
+    }
+}
+
+impl Recent {
+    /// Age p50 and p99 in ms, and results a second.
+    fn figures(&self, now: Instant) -> (f64, f64, f64) {
+        let mut ages = [0.0; Recent::KEPT];
+        let mut found = 0;
+        let mut first = None;
+        for (age_ms, at) in &self.values {
+            let Some(at) = at else { continue };
+            if now.saturating_duration_since(*at) < Duration::from_secs(10) {
+                ages[found] = *age_ms;
+                found += 1;
+                first = Some(first.map_or(*at, |first: Instant| first.min(*at)));
+            }
+        }
+        let ages = &mut ages[..found];
+        ages.sort_by(f64::total_cmp);
+        let at = |share: usize| ages.get((found * share / 100).min(found.saturating_sub(1))).copied().unwrap_or(0.0);
+        let seconds = first.map_or(0.0, |first| now.saturating_duration_since(first).as_secs_f64());
+        let fps = if seconds > 0.05 { crate::units::length(found) / seconds } else { 0.0 };
+        (at(50), at(99), fps)
+    }
+}
+
+fn boxes(latest: &Latest) -> Vec<DetectionView> {
+    let class =
+        |class_id| latest.engine.as_ref().map_or_else(String::new, |stamp| stamp.class_name(class_id).to_owned());
+    let view = |detection: &crate::detections::Detection| DetectionView {
+        class: class(detection.class_id),
+        score: detection.score,
+        edges: detection.edges,
+    };
+    latest.detections.iter().take(BOXES_LISTED).map(view).collect()
+}
+
+/// Reasons that speak against the engine's answer, not against the picture.
+fn is_engine_side(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Nan
+            | Reason::Infinite
+            | Reason::ScoreRange
+            | Reason::ClassRange
+            | Reason::AllZero
+            | Reason::WrongFrame
+            | Reason::EngineError
+    )
+}
+
+pub(super) fn time_text(time: Option<SystemTime>) -> Option<String> {
+    let mut text = Vec::with_capacity(24);
+    (write_time(time?, &mut text)).then(|| String::from_utf8_lossy(&text).into_owned())
+}
+
+fn tenth(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+fn hundredth(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}

@@ -1,0 +1,429 @@
+use super::*;
+use crate::ErrorKind as Kind;
+use crate::decision::Decision;
+use crate::detections::Detection;
+use crate::frame::{Frame, Picture};
+use crate::guard::{Reason, Trust};
+use crate::sinks::Sink;
+use crate::sinks::row::tests::row;
+use crate::sinks::row::{EngineStamp, Row};
+use crate::units::{BoxPx, SizePx};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::mpsc;
+
+fn setup(name: &str) -> StreamSetup {
+    StreamSetup { name: name.into(), continuous: true, has_rule: true }
+}
+
+struct Bench {
+    server: Server,
+    board: Arc<Board>,
+    telemetry: Arc<Telemetry>,
+}
+
+fn local() -> Listen {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+fn bench(options: HttpOptions, names: &[&str]) -> Bench {
+    let board = Board::new(names.iter().map(|name| setup(name)).collect());
+    let telemetry = Telemetry::new();
+    let server = Server::start(options, Arc::clone(&board), Arc::clone(&telemetry)).unwrap().unwrap();
+    Bench { server, board, telemetry }
+}
+
+fn plain(names: &[&str]) -> Bench {
+    bench(HttpOptions { listen: local(), ..HttpOptions::default() }, names)
+}
+
+impl Bench {
+    /// Sends bytes, reads until the server closes or `enough` is seen.
+    fn send(&self, request: &str, enough: Option<&str>) -> String {
+        let mut stream = TcpStream::connect(self.server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(8))).unwrap();
+        let _ = stream.write_all(request.as_bytes());
+        let mut answer = Vec::new();
+        let mut buffer = [0; 4096];
+        while let Ok(read) = stream.read(&mut buffer) {
+            answer.extend_from_slice(&buffer[..read]);
+            let seen = enough.is_some_and(|enough| String::from_utf8_lossy(&answer).contains(enough));
+            if read == 0 || seen {
+                break;
+            }
+        }
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        split(&self.send(&request, None))
+    }
+
+    fn post(&self, path: &str, headers: &str, body: &str) -> (u16, String) {
+        let length = body.len();
+        split(&self.send(
+            &format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"),
+            None,
+        ))
+    }
+
+    fn ready(&self) {
+        self.board.heartbeat();
+        self.board.set_phase(Phase::Ready);
+    }
+}
+
+fn split(answer: &str) -> (u16, String) {
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    (status, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+}
+
+fn with_picture(stream: &str) -> Row {
+    let size = SizePx::new(64, 48);
+    let frame = Frame {
+        stream: stream.into(),
+        number: 123,
+        captured_at: None,
+        arrived: Instant::now(),
+        source: None,
+        part: None,
+        picture: Picture::rgb(size, vec![90; size.pixels() * 3]),
+    };
+    Row { stream: stream.into(), frame: Some(Arc::new(frame)), ..row() }
+}
+
+#[test]
+fn every_route_answers_and_carries_the_policy() {
+    let bench = plain(&["cam0"]);
+    bench.ready();
+    bench.board.sink().put(&with_picture("cam0")).unwrap();
+    for (path, status) in [
+        ("/", 200),
+        ("/line", 200),
+        ("/style.css", 200),
+        ("/words.js", 200),
+        ("/engineer.js", 200),
+        ("/line.js", 200),
+        ("/metrics", 200),
+        ("/livez", 200),
+        ("/readyz", 200),
+        ("/healthz", 200),
+        ("/preview/cam0.jpg", 200),
+        ("/preview/cam1.jpg", 404),
+        ("/nothing", 404),
+        ("/trigger", 405),
+    ] {
+        let answer = bench.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"), None);
+        assert_eq!(split(&answer).0, status, "{path}: {answer}");
+        assert!(answer.contains("content-security-policy: default-src 'none'"), "{path}");
+        assert!(answer.contains("x-content-type-options: nosniff"), "{path}");
+    }
+}
+
+#[test]
+fn ready_is_red_until_warm_up_and_proof_are_done_and_again_in_a_fault() {
+    let bench = plain(&["cam0"]);
+    bench.board.heartbeat();
+    for phase in [Phase::Starting, Phase::WarmingUp, Phase::Proving] {
+        bench.board.set_phase(phase);
+        assert_eq!(bench.get("/readyz").0, 503, "{phase:?}");
+        assert_eq!(bench.get("/livez").0, 200, "{phase:?}");
+    }
+    bench.ready();
+    assert_eq!(bench.get("/readyz").0, 200);
+    let mut sink = bench.board.sink();
+    let fault = |reason| Row { trust: Trust::Fault, reasons: vec![reason], ..row() };
+    sink.put(&fault(Reason::Nan)).unwrap();
+    assert_eq!(bench.get("/readyz").0, 503);
+    sink.put(&fault(Reason::Dark)).unwrap();
+    assert_eq!(bench.get("/readyz").0, 200, "a dark picture does not speak against the engine");
+    bench.board.set_phase(Phase::Fault);
+    assert_eq!(bench.get("/readyz"), (503, "not ready: fault\n".to_owned()));
+}
+
+#[test]
+fn live_is_red_when_the_engine_thread_stands() {
+    let limits = Limits { engine_stuck_after: Duration::from_millis(50), ..Limits::default() };
+    let bench = bench(HttpOptions { listen: local(), limits, ..HttpOptions::default() }, &["cam0"]);
+    bench.ready();
+    assert_eq!(bench.get("/livez").0, 200);
+    std::thread::sleep(Duration::from_millis(120));
+    assert_eq!(bench.get("/livez").0, 503);
+    assert_eq!(bench.get("/readyz").0, 503);
+    bench.board.heartbeat();
+    assert_eq!(bench.get("/livez").0, 200);
+}
+
+/// R02: an engine that always answers with an error must not leave the health page green.
+#[test]
+fn health_needs_an_inferred_frame_per_stream() {
+    let limits = Limits { stream_silent_after: Duration::from_millis(300), ..Limits::default() };
+    let bench = bench(HttpOptions { listen: local(), limits, ..HttpOptions::default() }, &["cam0", "cam1"]);
+    bench.ready();
+    let mut sink = bench.board.sink();
+    sink.put(&row()).unwrap();
+    let (status, body) = bench.get("/healthz");
+    let health: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(status, 503, "cam1 has not answered");
+    assert_eq!(health["streams"][0]["healthy"], true);
+    assert_eq!(health["streams"][1]["healthy"], false);
+    std::thread::sleep(Duration::from_millis(120));
+    sink.put(&row()).unwrap();
+    sink.put(&Row { stream: "cam1".into(), ..row() }).unwrap();
+    assert_eq!(bench.get("/healthz").0, 200);
+    std::thread::sleep(Duration::from_millis(120));
+    for _ in 0..4 {
+        std::thread::sleep(Duration::from_millis(100));
+        sink.put(&Row { stream: "cam1".into(), ..row() }).unwrap();
+        sink.put(&Row { trust: Trust::Fault, reasons: vec![Reason::EngineError], ..row() }).unwrap();
+    }
+    let (status, body) = bench.get("/healthz");
+    assert_eq!(status, 503);
+    assert!(body.contains("\"word\":\"not_inspected\""), "{body}");
+}
+
+#[test]
+fn a_lost_camera_shows_no_picture_and_no_boxes() {
+    let bench = plain(&["cam0"]);
+    bench.ready();
+    bench.board.sink().put(&with_picture("cam0")).unwrap();
+    assert_eq!(bench.get("/preview/cam0.jpg").0, 200);
+    bench.board.source_lost("cam0", "unplugged");
+    assert_eq!(bench.get("/preview/cam0.jpg").0, 404);
+    std::thread::sleep(Duration::from_millis(120));
+    let health: serde_json::Value = serde_json::from_str(&bench.get("/healthz").1).unwrap();
+    let stream = &health["streams"][0];
+    assert_eq!(stream["state"], "lost");
+    assert_eq!(stream["word"], "not_inspected");
+    assert_eq!(stream["because"], "camera_lost");
+    assert_eq!(stream["lost"], "unplugged");
+    assert_eq!(stream["picture"], false);
+    assert_eq!(stream["detections"], serde_json::json!([]));
+    bench.board.source_back("cam0");
+    bench.board.sink().put(&with_picture("cam0")).unwrap();
+    assert_eq!(bench.get("/preview/cam0.jpg").0, 200);
+}
+
+#[test]
+fn an_old_picture_is_not_shown_as_present() {
+    let limits = Limits { stale_after: Duration::from_millis(200), ..Limits::default() };
+    let bench = bench(HttpOptions { listen: local(), limits, ..HttpOptions::default() }, &["cam0"]);
+    bench.ready();
+    bench.board.sink().put(&with_picture("cam0")).unwrap();
+    assert_eq!(bench.get("/preview/cam0.jpg").0, 200);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(bench.get("/preview/cam0.jpg").0, 404);
+    assert!(bench.get("/healthz").1.contains("\"state\":\"silent\""));
+}
+
+#[test]
+fn words_follow_trust_and_decision() {
+    let bench = plain(&["cam0"]);
+    let mut sink = bench.board.sink();
+    let word = || {
+        std::thread::sleep(Duration::from_millis(110));
+        let health: serde_json::Value = serde_json::from_str(&bench.get("/healthz").1).unwrap();
+        health["streams"][0]["word"].as_str().unwrap().to_owned()
+    };
+    sink.put(&Row { decision: Some(Decision::Pass), ..row() }).unwrap();
+    assert_eq!(word(), "not_inspected", "nothing passes before the run is ready");
+    bench.ready();
+    assert_eq!(word(), "pass");
+    sink.put(&Row { decision: Some(Decision::Reject), ..row() }).unwrap();
+    assert_eq!(word(), "reject");
+    sink.put(&Row { decision: None, ..row() }).unwrap();
+    assert_eq!(word(), "reject", "frames without a part leave the last decision");
+    sink.put(&Row { trust: Trust::Fault, reasons: vec![Reason::Frozen], decision: None, ..row() }).unwrap();
+    assert_eq!(word(), "not_inspected");
+}
+
+#[test]
+fn events_carry_the_snapshot() {
+    let bench = plain(&["cam0"]);
+    bench.ready();
+    bench.board.sink().put(&row()).unwrap();
+    let answer = bench.send("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n", Some("\"totals\""));
+    assert!(answer.contains("content-type: text/event-stream"), "{answer}");
+    assert!(answer.contains("data: {\"at\":"), "{answer}");
+}
+
+#[test]
+fn triggers_reach_the_channel_and_a_full_one_answers_at_once() {
+    let (sender, receiver) = mpsc::sync_channel(2);
+    let options = HttpOptions { listen: local(), triggers: Some(sender), ..HttpOptions::default() };
+    let bench = bench(options, &["cam0", "cam1"]);
+    let json = "Content-Type: application/json\r\n";
+    let (status, body) = bench.post("/trigger", json, r#"{"stream":"cam1","part":"A-17"}"#);
+    assert_eq!((status, body.trim()), (202, r#"{"part":"A-17","stream":"cam1"}"#));
+    assert_eq!(bench.post("/trigger?stream=cam0", "", "").0, 202);
+    assert_eq!(bench.post("/trigger?stream=cam0", "", "").0, 503);
+    let first = receiver.recv().unwrap();
+    assert_eq!((&*first.stream, &*first.part), ("cam1", "A-17"));
+    assert_eq!(&*receiver.recv().unwrap().part, "http-1");
+    for (path, headers, body, status) in [
+        ("/trigger", json, r#"{"stream":"cam9"}"#, 404),
+        ("/trigger", json, "{}", 400),
+        ("/trigger", json, "{\"part\":", 400),
+        ("/trigger", json, r#"{"stream":"cam0","part":""}"#, 400),
+        ("/trigger", json, r#"{"stream":"cam0","part":"a\u0000"}"#, 400),
+        ("/trigger", json, r#"{"stream":"cam0","unknown":1}"#, 400),
+        ("/trigger", "Content-Type: text/plain\r\n", r#"{"stream":"cam0"}"#, 415),
+        ("/trigger?stream=cam0", "Origin: http://evil.example\r\n", "", 403),
+        ("/trigger", json, &"x".repeat(5000), 413),
+    ] {
+        assert_eq!(bench.post(path, headers, body).0, status, "{path} {headers} {body:.40}");
+    }
+    assert!(receiver.try_recv().is_err());
+    assert_eq!(bench.telemetry.total(Metric::Triggers, Labels::stream("cam1")), 1);
+    assert_eq!(bench.telemetry.total(Metric::TriggersRefused, Labels::reason("queue_full")), 1);
+}
+
+#[test]
+fn malformed_requests_harm_nothing() {
+    let bench = plain(&["cam0"]);
+    let long = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: {}\r\n\r\n", "x".repeat(200_000));
+    let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(500));
+    for request in [
+        "\0\0\0\0\r\n\r\n",
+        "GET\r\n\r\n",
+        "GET /%ff%fe HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        "GET /preview/%2e%2e%2f HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        "POST /trigger HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+        "POST /trigger HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        "BREW / HTTP/9.9\r\n\r\n",
+        &long,
+        &many,
+    ] {
+        let answer = bench.send(request, None);
+        assert!(!answer.starts_with("HTTP/1.1 2"), "{request:.60}: {answer:.80}");
+    }
+    let half = TcpStream::connect(bench.server.address()).unwrap();
+    (&half).write_all(b"GET / HT").unwrap();
+    assert_eq!(bench.get("/livez").0, 200);
+}
+
+#[test]
+fn connections_are_bounded() {
+    let bench = plain(&["cam0"]);
+    let _open: Vec<TcpStream> =
+        (0..MOST_CONNECTIONS).map(|_| TcpStream::connect(bench.server.address()).unwrap()).collect();
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(bench.get("/livez").0, 0);
+    assert!(bench.telemetry.total(Metric::HttpRefused, Labels::reason("too_many_connections")) >= 1);
+    drop(_open);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(bench.get("/livez").0, 200);
+}
+
+#[test]
+fn wrong_tokens_are_slowed_down_and_the_right_one_becomes_a_cookie() {
+    let options = HttpOptions { listen: local(), token: Some("open-sesame-1".to_owned()), ..HttpOptions::default() };
+    let bench = bench(options, &["cam0"]);
+    assert_eq!(bench.get("/").0, 401);
+    assert_eq!(bench.get("/metrics").0, 401);
+    assert_eq!(bench.get("/livez").0, 200);
+    let answer =
+        bench.send("GET /line?token=open-sesame-1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", None);
+    assert_eq!(split(&answer).0, 303);
+    assert!(answer.contains("set-cookie: edge_token=open-sesame-1; Path=/; HttpOnly; SameSite=Strict"), "{answer}");
+    assert!(answer.contains("location: /line\r\n"), "{answer}");
+    for _ in 0..door::FAILURES_ALLOWED {
+        assert_eq!(bench.get("/?token=open-sesame-2").0, 401);
+    }
+    assert_eq!(bench.get("/?token=open-sesame-1").0, 429);
+}
+
+#[test]
+fn names_from_outside_are_data_and_never_markup() {
+    let evil = "<script>alert('x')</script>\"&";
+    let bench = plain(&[evil]);
+    bench.ready();
+    let engine = EngineStamp {
+        bundle: evil.to_owned(),
+        sha256: String::new(),
+        backend: evil.to_owned(),
+        classes: vec![evil.to_owned()].into(),
+    };
+    let edges = BoxPx::new(1.0, 2.0, 3.0, 4.0);
+    let detections = Some(vec![Detection { class_id: 0, score: 0.5, edges, unclipped: edges }]);
+    bench.board.sink().put(&Row { engine: Arc::new(engine), detections, ..with_picture(evil) }).unwrap();
+    for path in ["/", "/line", "/style.css", "/words.js", "/engineer.js", "/line.js"] {
+        assert!(!bench.get(path).1.contains("alert("), "{path}");
+    }
+    for script in [include_str!("pages/engineer.js"), include_str!("pages/line.js"), include_str!("pages/words.js")] {
+        for way in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "new Function",
+            "setAttribute('on",
+        ] {
+            assert!(!script.contains(way), "{way}: text from outside goes through textContent alone");
+        }
+    }
+    for page in [include_str!("pages/engineer.html"), include_str!("pages/line.html")] {
+        assert!(
+            !page.contains("<script>")
+                && !page.contains("style=\"")
+                && !page.contains("http://")
+                && !page.contains("https://")
+        );
+    }
+    let answer = bench.send("GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", None);
+    assert!(answer.contains("content-type: application/json"));
+    let health: serde_json::Value = serde_json::from_str(&split(&answer).1).unwrap();
+    assert_eq!(health["streams"][0]["name"], evil);
+    let path = "/preview/%3Cscript%3Ealert('x')%3C%2Fscript%3E%22&.jpg";
+    assert_eq!(bench.get(path).0, 200);
+}
+
+#[test]
+fn a_taken_port_is_an_output_error_with_the_way_out() {
+    let bench = plain(&["cam0"]);
+    let options = HttpOptions { listen: Listen::Address(bench.server.address()), ..HttpOptions::default() };
+    let error = Server::start(options, Board::new(vec![]), Telemetry::new()).err().unwrap();
+    assert_eq!(error.kind(), Kind::Output);
+    assert!(error.hint_text().unwrap().contains("--listen 127.0.0.1:"), "{error}");
+}
+
+#[test]
+fn beyond_loopback_needs_a_token_or_read_only() {
+    let options = HttpOptions { listen: "0.0.0.0:0".parse().unwrap(), ..HttpOptions::default() };
+    let start = |options| Server::start(options, Board::new(vec![]), Telemetry::new());
+    assert_eq!(start(options.clone()).err().unwrap().kind(), Kind::Usage);
+    let short = HttpOptions { token: Some("short".to_owned()), ..options.clone() };
+    assert_eq!(start(short).err().unwrap().kind(), Kind::Usage);
+    assert!(start(HttpOptions { read_only: true, ..options.clone() }).unwrap().is_some());
+    let guarded = start(HttpOptions { token: Some("long-enough".to_owned()), ..options }).unwrap().unwrap();
+    assert!(guarded.start_lines()[0].contains("?token=TOKEN") && !guarded.start_lines()[0].contains("long-enough"));
+    assert!(start(HttpOptions { listen: Listen::None, ..HttpOptions::default() }).unwrap().is_none());
+}
+
+#[test]
+fn listen_is_written_as_people_write_it() {
+    for (text, expected) in [
+        ("none", Listen::None),
+        ("8081", Listen::Address("127.0.0.1:8081".parse().unwrap())),
+        (":8081", Listen::Address("127.0.0.1:8081".parse().unwrap())),
+        ("localhost:8081", Listen::Address("127.0.0.1:8081".parse().unwrap())),
+        ("[::1]:80", Listen::Address("[::1]:80".parse().unwrap())),
+        ("0.0.0.0:8080", Listen::Address("0.0.0.0:8080".parse().unwrap())),
+    ] {
+        assert_eq!(text.parse::<Listen>().unwrap(), expected, "{text}");
+    }
+    for bad in ["", "8080x", "example.com:80", "127.0.0.1", "99999"] {
+        assert_eq!(bad.parse::<Listen>().unwrap_err().kind(), Kind::Usage, "{bad}");
+    }
+}
+
+#[test]
+fn the_start_line_says_how_to_come_from_elsewhere() {
+    let bench = plain(&["cam0"]);
+    let port = bench.server.address().port();
+    let lines = bench.server.start_lines().join("\n");
+    assert!(lines.contains(&format!("http://127.0.0.1:{port}/")), "{lines}");
+    assert!(lines.contains(&format!("ssh -L {port}:127.0.0.1:{port} USER@")), "{lines}");
+}
