@@ -45,6 +45,11 @@ impl AsideFile {
         Ok(AsideFile { target, aside, file: Some(file) })
     }
 
+    /// Where the bytes lie until [`AsideFile::commit`], to be read back before that.
+    pub fn path(&self) -> &Path {
+        &self.aside
+    }
+
     /// Puts the file under its final name: data to the disk, rename, folder to the disk.
     ///
     /// # Errors

@@ -183,6 +183,15 @@ impl Error {
         Self::new(ErrorKind::Unexpected, message)
     }
 
+    /// [`ErrorKind::Usage`]: a configuration `text` that is no valid TOML for its type, in one line with its line number.
+    pub(crate) fn of_toml(text: &str, error: &toml::de::Error) -> Self {
+        let message = error.message().trim().replace('\n', ", ");
+        match error.span().and_then(|span| text.get(..span.start)) {
+            Some(before) => Self::usage(format!("line {}: {message}", before.matches('\n').count() + 1)),
+            None => Self::usage(message),
+        }
+    }
+
     /// [`ErrorKind::MachineLacks`].
     pub fn machine_lacks(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::MachineLacks, message)

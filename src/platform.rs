@@ -3,7 +3,6 @@
 //! The files of `platforms/` are compiled in. Every figure in them carries its source; what is not known is left out and
 //! said so. `--target` takes a name or the path of a file of the same form.
 
-use crate::config::recipe::toml_error;
 use crate::error::{Error, Result};
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -177,7 +176,7 @@ impl Platform {
     /// # Errors
     /// [`crate::ErrorKind::Usage`] with the line.
     pub fn parse(text: &str) -> Result<Platform> {
-        let platform: Platform = toml::from_str(text).map_err(|error| toml_error(text, &error))?;
+        let platform: Platform = toml::from_str(text).map_err(|error| Error::of_toml(text, &error))?;
         if platform.plan.margin_percent >= 100 || platform.plan.alarm_percent > 100 {
             return Err(Error::usage("found a margin or alarm above 100 percent"));
         }

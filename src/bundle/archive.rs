@@ -49,9 +49,9 @@ struct Central {
 }
 
 impl Archive {
-    /// Opens `path` and checks its directory.
-    pub(super) fn open(path: &Path) -> Result<Archive> {
-        let file = open_regular(path)?;
+    /// Opens the file at `real_path` and checks its directory; errors call it `path`.
+    pub(super) fn open(real_path: &Path, path: &Path) -> Result<Archive> {
+        let file = open_regular(real_path).map_err(|error| unreadable(path, error))?;
         let length_bytes = file.metadata().map_err(|error| unreadable(path, error))?.len();
         let mut archive = Archive { path: path.to_owned(), file, entries: BTreeMap::new() };
         archive.read_directory(length_bytes).map_err(|error| {
@@ -252,13 +252,14 @@ pub(super) fn crc32(bytes: &[u8]) -> u32 {
     })
 }
 
-fn open_regular(path: &Path) -> Result<File> {
-    let about = std::fs::metadata(path).map_err(|error| unreadable(path, error))?;
+/// Looks before it opens: opening a pipe would wait for ever.
+fn open_regular(path: &Path) -> std::io::Result<File> {
+    let about = std::fs::metadata(path)?;
     if !about.is_file() {
         let found = if about.is_dir() { "a folder" } else { "a device or pipe" };
-        return Err(Error::refused(format!("found {found}, expected a bundle (`*.edge`)")).at(path.display()));
+        return Err(std::io::Error::other(format!("found {found}, expected a bundle (`*.edge`)")));
     }
-    File::open(path).map_err(|error| unreadable(path, error))
+    File::open(path)
 }
 
 fn unreadable(path: &Path, error: std::io::Error) -> Error {

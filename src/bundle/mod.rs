@@ -23,7 +23,7 @@ pub use archive::EntryRange;
 pub use hash::{RunningHash, sha256};
 pub use manifest::Manifest;
 pub use search::search;
-pub use write::{ALIGNMENT_BYTES, Files, write, write_with_additions};
+pub use write::{ALIGNMENT_BYTES, Files, Staged, check_output, stage, write, write_with_additions};
 
 use crate::error::{Error, Result};
 use archive::Archive;
@@ -57,7 +57,12 @@ impl Bundle {
     /// # Errors
     /// [`crate::ErrorKind::Refused`] naming the entry or field that is wrong.
     pub fn open(path: &Path) -> Result<Bundle> {
-        let archive = Archive::open(path)?;
+        Bundle::open_at(path, path)
+    }
+
+    /// Opens the file at `real_path`; errors and [`Bundle::path`] call it `path`.
+    fn open_at(real_path: &Path, path: &Path) -> Result<Bundle> {
+        let archive = Archive::open(real_path, path)?;
         let manifest_bytes = archive.read(MANIFEST, MOST_MANIFEST_BYTES)?;
         let stated = archive.entries().get(MANIFEST).map_or(0, |range| range.crc32);
         if archive::crc32(&manifest_bytes) != stated {

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::units::count;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use zip::write::SimpleFileOptions;
 
 /// Entries of a bundle: name → bytes. `manifest.json` is not among them.
@@ -17,6 +17,33 @@ pub type Files = BTreeMap<String, Vec<u8>>;
 
 /// Entry data starts at multiples of this, so that a plan can be mapped.
 pub const ALIGNMENT_BYTES: u16 = 4096;
+
+/// A bundle that lies whole beside its final name. Dropped without [`Staged::commit`], it is removed.
+#[derive(Debug)]
+pub struct Staged {
+    aside: AsideFile,
+    path: PathBuf,
+    id: String,
+}
+
+impl Staged {
+    /// Opens what was written, as [`Bundle::open`] does, so that it can prove itself before it gets its name.
+    ///
+    /// # Errors
+    /// As [`Bundle::open`].
+    pub fn open(&self) -> Result<Bundle> {
+        Bundle::open_at(self.aside.path(), &self.path)
+    }
+
+    /// Gives the bundle its name and returns its id.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Output`]; what had the name before is still there.
+    pub fn commit(self) -> Result<String> {
+        self.aside.commit()?;
+        Ok(self.id)
+    }
+}
 
 /// Writes the bundle `path`, aside and then renamed, and gives its id (SHA-256 of `manifest.json`).
 ///
@@ -26,14 +53,30 @@ pub const ALIGNMENT_BYTES: u16 = 4096;
 /// [`crate::ErrorKind::Output`] when it cannot be written, or when `path` holds something that is no bundle; nothing is
 /// left behind, and what was there before is untouched. [`crate::ErrorKind::Unexpected`] for a name that no bundle may hold.
 pub fn write(path: &Path, manifest: &Manifest, files: &Files) -> Result<String> {
+    stage(path, manifest, files)?.commit()
+}
+
+/// [`write()`] without the last step.
+///
+/// # Errors
+/// As [`write()`].
+pub fn stage(path: &Path, manifest: &Manifest, files: &Files) -> Result<Staged> {
     let mut manifest = manifest.clone();
-    manifest.files =
-        files.iter().filter(|(name, _)| is_hashed(name)).map(|(name, bytes)| (name.clone(), entry(bytes))).collect();
+    let hashed = files.iter().filter(|(name, _)| is_hashed(name));
+    manifest.files = hashed.map(|(name, bytes)| (name.clone(), entry(bytes))).collect();
     let mut text = serde_json::to_vec_pretty(&manifest)
         .map_err(|error| Error::unexpected("the manifest cannot be written as JSON").because(error))?;
     text.push(b'\n');
-    write_entries(path, &text, files)?;
-    Ok(sha256(&text))
+    Ok(Staged { aside: write_entries(path, &text, files)?, path: path.to_owned(), id: sha256(&text) })
+}
+
+/// Whether a bundle could be written to `path` now: an early answer before long work.
+///
+/// # Errors
+/// [`crate::ErrorKind::Output`] as [`write()`] would give it.
+pub fn check_output(path: &Path) -> Result<()> {
+    refuse_to_replace_foreign_file(path)?;
+    AsideFile::create(path).map(drop)
 }
 
 /// Writes `bundle` to `path` with `additions` (plans, a signature) beside what it holds. The id stays the same.
@@ -51,7 +94,7 @@ pub fn write_with_additions(path: &Path, bundle: &Bundle, additions: &Files) -> 
         }
         files.insert(name.clone(), bytes.clone());
     }
-    write_entries(path, bundle.manifest_bytes(), &files)
+    write_entries(path, bundle.manifest_bytes(), &files)?.commit()
 }
 
 /// Whether the manifest holds the hash of `name`.
@@ -63,7 +106,7 @@ fn entry(bytes: &[u8]) -> FileEntry {
     FileEntry { sha256: sha256(bytes), bytes: count(bytes.len()) }
 }
 
-fn write_entries(path: &Path, manifest: &[u8], files: &Files) -> Result<()> {
+fn write_entries(path: &Path, manifest: &[u8], files: &Files) -> Result<AsideFile> {
     refuse_to_replace_foreign_file(path)?;
     if let Some(name) = files.keys().find(|name| name.as_str() == MANIFEST || !is_entry_name(name)) {
         return Err(Error::unexpected(format!("found entry name `{name}`, which no bundle may hold")));
@@ -88,8 +131,7 @@ fn write_entries(path: &Path, manifest: &[u8], files: &Files) -> Result<()> {
         zip.write_all(bytes).map_err(|error| cannot_write(path, error))?;
     }
     let buffered = zip.finish().map_err(fail)?;
-    let aside = buffered.into_inner().map_err(|error| cannot_write(path, error.into_error()))?;
-    aside.commit()
+    buffered.into_inner().map_err(|error| cannot_write(path, error.into_error()))
 }
 
 /// A slip like `-o model.onnx` must not cost the model.

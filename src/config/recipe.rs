@@ -2,7 +2,7 @@
 
 use crate::decision::DecisionRule;
 use crate::detections::Thresholds;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::guard::GuardSpec;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -129,7 +129,7 @@ impl Recipe {
     /// Reads `path`, a `recipe.toml` or the folder that holds it, and makes its paths whole.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] with line and column for anything that cannot be understood.
+    /// [`crate::ErrorKind::Usage`] with line and column for anything that cannot be understood.
     pub fn read(path: &Path) -> Result<Recipe> {
         let file = if path.is_dir() { path.join(RECIPE_FILE) } else { path.to_owned() };
         let missing = |error: std::io::Error| {
@@ -165,25 +165,16 @@ impl Recipe {
     /// Parses the text of a recipe; paths stay as they are.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] with line and column.
+    /// [`crate::ErrorKind::Usage`] with line and column.
     pub fn parse(text: &str) -> Result<Recipe> {
-        toml::from_str(text).map_err(|error| toml_error(text, &error))
-    }
-}
-
-/// A TOML error as one line with its place in the text.
-pub(crate) fn toml_error(text: &str, error: &toml::de::Error) -> Error {
-    let message = error.message().trim().replace('\n', ", ");
-    let error_with_line = |line: usize| Error::new(ErrorKind::Usage, format!("line {line}: {message}"));
-    match error.span() {
-        Some(span) => error_with_line(text.get(..span.start).map_or(1, |before| before.matches('\n').count() + 1)),
-        None => Error::new(ErrorKind::Usage, message),
+        toml::from_str(text).map_err(|error| Error::of_toml(text, &error))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
     use crate::guard::Reason;
 
     const WHOLE: &str = r#"
