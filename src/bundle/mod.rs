@@ -73,8 +73,7 @@ impl Bundle {
         let manifest = check::parse(&manifest_bytes).map_err(|error| match error.place() {
             Some(field) => {
                 let place = format!("{}, {field}", path.display());
-                let again = Error::new(error.kind(), error.message()).at(place);
-                again.hint(error.hint_text().unwrap_or("build it again with `edge-build MODEL.onnx`"))
+                error.moved_to(place).hint("build it again with `edge-build MODEL.onnx`")
             }
             None => error.at(archive.place(MANIFEST)),
         })?;

@@ -11,7 +11,12 @@ fn golden_set() -> GoldenSet {
         name: entry_name(number),
         picture,
         answer: Answer {
-            candidates: vec![KnownBox { anchor: 3, class_id: 0, score: 0.5, edges: BoxPx::new(1.5, 2.0, 3.25, 4.0) }],
+            candidates: vec![KnownBox {
+                anchor: Some(3),
+                class_id: 0,
+                score: 0.5,
+                edges: BoxPx::new(1.5, 2.0, 3.25, 4.0),
+            }],
             candidates_in_all: 1,
             ..Answer::default()
         },
@@ -19,7 +24,7 @@ fn golden_set() -> GoldenSet {
     GoldenSet { frames: frames.collect() }
 }
 
-fn sample() -> (Manifest, Files) {
+pub(super) fn sample() -> (Manifest, Files) {
     let (frames, mut files) = golden_set().to_files().unwrap();
     files.insert(MODEL.to_owned(), (0..9000u16).map(|value| value.to_le_bytes()[0]).collect());
     let manifest = Manifest {

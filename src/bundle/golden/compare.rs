@@ -176,7 +176,7 @@ mod tests {
     }
 
     fn known(anchor: u32, class_id: u32, score: f32, left: f32) -> KnownBox {
-        KnownBox { anchor, class_id, score, edges: BoxPx::new(left, 10.0, left + 50.0, 60.0) }
+        KnownBox { anchor: Some(anchor), class_id, score, edges: BoxPx::new(left, 10.0, left + 50.0, 60.0) }
     }
 
     fn answer(boxes: &[KnownBox]) -> Answer {

@@ -27,8 +27,9 @@ const MOST_PICTURE_BYTES: u64 = 1 << 30;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownBox {
-    /// Row of the network's output; only compared for layouts with fixed anchors.
-    pub anchor: u32,
+    /// Row of the network's output, of candidates; only compared for layouts with fixed anchors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anchor: Option<u32>,
     /// Class.
     pub class_id: u32,
     /// Score, 0..1.
@@ -167,3 +168,6 @@ fn decode_png(bytes: &[u8]) -> Result<Picture> {
         other => Err(Error::refused(format!("found a {:?} picture, expected 8-bit RGB", other.color()))),
     }
 }
+
+#[cfg(test)]
+mod tests;

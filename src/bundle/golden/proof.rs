@@ -3,11 +3,11 @@
 use super::compare::Comparison;
 use super::{Answer, GoldenSet, KnownBox};
 use crate::bundle::{Bundle, Manifest};
-use crate::detections::Thresholds;
-use crate::engine::{Engine, Inference, Layout, Letterbox, OutputStats};
+use crate::detections::{Detector, Thresholds};
+use crate::engine::{Engine, Inference, Layout, OutputStats};
 use crate::error::{Error, Result};
 use crate::frame::{Frame, Picture};
-use crate::units::{BoxPx, count, float, index, narrow};
+use crate::units::{count, index};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -105,6 +105,7 @@ pub fn record(engine: &mut dyn Engine, frames: &[Frame], options: &RecordOptions
 
 fn record_at_this_floor(engine: &mut dyn Engine, frames: &[Frame], options: &RecordOptions) -> Result<Vec<Answer>> {
     let layout = engine.info().layout.clone();
+    let mut detector = Detector::new(options.thresholds, options.classes)?;
     let mut answers = Vec::new();
     let mut inferences = Vec::new();
     for group in frames.chunks(index(engine.info().input.batch).max(1)) {
@@ -125,38 +126,36 @@ fn record_at_this_floor(engine: &mut dyn Engine, frames: &[Frame], options: &Rec
             if let Some(fault) = hard_fault(&inference.stats, &layout) {
                 return Err(Error::refused(format!("the network's output is faulty: {fault}")).at(place()));
             }
-            answers.push(answer(inference, options));
+            answers.push(answer(inference, &layout, &mut detector, options));
         }
     }
     Ok(answers)
 }
 
-fn answer(inference: &Inference, options: &RecordOptions) -> Answer {
+fn answer(inference: &Inference, layout: &Layout, detector: &mut Detector, options: &RecordOptions) -> Answer {
+    let mut detections = Vec::new();
+    detector.detect(&inference.candidates, &inference.letterbox, layout, &mut detections);
+    let detections = detections.iter().map(|detection| KnownBox {
+        anchor: None,
+        class_id: detection.class_id,
+        score: detection.score,
+        edges: detection.unclipped,
+    });
     let boxes = inference.candidates.boxes.iter().filter(|candidate| candidate.score >= options.score_floor);
     let in_all = boxes.clone().count();
     let candidates = boxes.take(Answer::MOST_CANDIDATES).map(|candidate| KnownBox {
-        anchor: candidate.anchor,
+        anchor: Some(candidate.anchor),
         class_id: candidate.class_id,
         score: candidate.score,
-        edges: to_source(&inference.letterbox, candidate.edges),
+        edges: inference.letterbox.to_source(candidate.edges),
     });
     Answer {
-        detections: Vec::new(),
+        detections: detections.collect(),
         candidates: candidates.collect(),
         candidates_in_all: count(in_all) + inference.candidates.overflow,
         maximum_score: inference.stats.maximum_score,
         mean_score: inference.stats.mean_score,
     }
-}
-
-fn to_source(letterbox: &Letterbox, edges: BoxPx) -> BoxPx {
-    let back = |value: f32, pad_px: u32| narrow(f64::from(value - float(pad_px)) / letterbox.scale);
-    BoxPx::new(
-        back(edges.left_px, letterbox.pad_left_px),
-        back(edges.top_px, letterbox.pad_top_px),
-        back(edges.right_px, letterbox.pad_left_px),
-        back(edges.bottom_px, letterbox.pad_top_px),
-    )
 }
 
 /// What no answer of a healthy engine shows, in words; `None` when there is nothing of the kind.

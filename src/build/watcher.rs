@@ -1,0 +1,21 @@
+//! Who looks on while a bundle is built: progress, remarks, the wish to stop.
+
+use crate::error::Result;
+
+/// Follows a build. The command line draws bars; tests keep what was said.
+pub trait Watcher {
+    /// One line that tells what was found or decided.
+    fn say(&mut self, line: &str);
+
+    /// One line about something that went wrong without ending the build.
+    fn warn(&mut self, line: &str);
+
+    /// `done` of `of` steps of `what` are done; `done == of` ends it.
+    fn step(&mut self, what: &str, done: u64, of: u64);
+
+    /// An error of kind [`crate::ErrorKind::Interrupted`] when the build is to stop.
+    ///
+    /// # Errors
+    /// Exactly that.
+    fn check_stop(&self) -> Result<()>;
+}
