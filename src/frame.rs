@@ -70,6 +70,12 @@ impl From<Vec<u8>> for PixelBuffer {
     }
 }
 
+impl AsMut<[u8]> for PixelBuffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
 impl Drop for PixelBuffer {
     fn drop(&mut self) {
         if let Some(home) = self.home.take() {

@@ -7,6 +7,7 @@ mod replay;
 pub mod request;
 pub mod sim;
 mod spec;
+mod v4l2;
 
 pub use request::CameraRequest;
 pub use spec::{Place, ReplayOptions, SourceSpec};
@@ -62,6 +63,15 @@ pub enum Capture {
     End,
 }
 
+/// What a source lost since it was opened. Each lost frame also leaves a gap in the capture numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CaptureLosses {
+    /// Pictures that arrived damaged or short and were dropped.
+    pub damaged: u64,
+    /// Frames that the driver could not deliver.
+    pub missed: u64,
+}
+
 /// A source of frames. One thread owns it.
 pub trait Camera: Send {
     /// What this source is; asked once after opening and again after every re-opening.
@@ -73,6 +83,11 @@ pub trait Camera: Send {
     /// [`crate::ErrorKind::Source`] when the source is lost: the caller closes it (drop) and opens it again with
     /// back-off. A lost source never yields a substitute picture.
     fn next(&mut self, patience: Duration) -> Result<Capture>;
+
+    /// What was lost since the source was opened.
+    fn losses(&self) -> CaptureLosses {
+        CaptureLosses::default()
+    }
 }
 
 /// Opens a source. Capture numbers go on where the last opening of the same `spec` ended.
@@ -83,6 +98,7 @@ pub trait Camera: Send {
 pub fn open(spec: &SourceSpec, stream: StreamName) -> Result<Box<dyn Camera>> {
     let memory = Arc::clone(&spec.memory);
     Ok(match &spec.place {
+        Place::Device(path) => Box::new(v4l2::V4l2Camera::open(path, &spec.request, stream, memory)?),
         Place::Path(path) => Box::new(files::FilesSource::open_path(path, stream, memory)?),
         Place::Glob(pattern) => Box::new(files::FilesSource::open_pattern(pattern, stream, memory)?),
         Place::Replay(options) => Box::new(replay::ReplaySource::open(options, stream, memory)?),

@@ -4,8 +4,8 @@ use super::SourceKind;
 use super::request::CameraRequest;
 use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Where pictures come from.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,6 +52,10 @@ pub struct SourceSpec {
 /// What outlives a source that was lost, so that re-opening finds the same camera and numbers go on.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
+    /// The link by which a device is opened after the first time.
+    pub(crate) stable_path: OnceLock<PathBuf>,
+    /// Which camera was found the first time.
+    pub(crate) identity: OnceLock<String>,
     next_number: AtomicU64,
 }
 

@@ -2,3 +2,4 @@
 
 pub mod onnxruntime;
 pub mod storage;
+pub mod v4l2;
