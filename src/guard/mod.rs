@@ -1,8 +1,27 @@
 //! The guard: compares and decides, changes nothing. Pure functions from observations to trust.
 //!
-//! Every check lives in its own file and is marked hard (fault at once) or soft (suspect), engine side or picture side.
+//! Every check lives in its own file and is marked hard (fault at once) or soft (suspect), engine side or picture side;
+//! `docs/guard.md` lists them all with their limits.
+//!
+//! One [`Guard`] judges one stream. Its only state is what checks remember of the frames before (how long a surge has
+//! lasted, which pictures came lately), so equal observations give equal verdicts. Nothing is allocated for a trusted
+//! frame.
 
+use crate::units::SizePx;
 use serde::{Deserialize, Serialize};
+
+mod checks;
+#[cfg(test)]
+mod fixture;
+mod judge;
+mod limits;
+pub mod picture;
+pub mod reference;
+mod view;
+
+pub use checks::About;
+pub use judge::{Answer, Guard, Observation, Off, Seen, StreamTraits, Verdict};
+pub use limits::{LimitInfo, Limits};
 
 /// What the guard says of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -78,6 +97,8 @@ pub enum Reason {
     Dark,
     /// The picture is over-exposed.
     OverExposed,
+    /// Mean brightness is far from that of good pictures.
+    LightChanged,
     /// The picture has no contrast.
     LowContrast,
     /// The picture is blurred.
@@ -112,6 +133,7 @@ impl Reason {
             Reason::BoxesOutside => "boxes_outside",
             Reason::Dark => "dark",
             Reason::OverExposed => "over_exposed",
+            Reason::LightChanged => "light_changed",
             Reason::LowContrast => "low_contrast",
             Reason::Blurred => "blurred",
             Reason::Shifted => "shifted",
@@ -131,8 +153,10 @@ pub struct GuardSpec {
     pub reference: Option<Reference>,
     /// What every good picture shows: class name → what to expect.
     pub expect: std::collections::BTreeMap<String, Expectation>,
-    /// Reasons that are switched off by the recipe.
+    /// Reasons that are switched off by the recipe. Hard engine-side checks, `unreadable` and `no_picture` cannot be.
     pub off: Vec<Reason>,
+    /// Limits that the recipe sets.
+    pub limits: Limits,
 }
 
 /// What every good picture shows of one class (`guard.expect` in the recipe).
@@ -164,12 +188,20 @@ pub struct Reference {
     pub contrast: Quantiles,
     /// Variance of the Laplacian of the luma at working size.
     pub sharpness: Quantiles,
+    /// Sharpness over variance of luma, see [`picture::PictureStats::crispness`].
+    pub crispness: Quantiles,
+    /// Share of saturated pixels, 0..1.
+    pub saturated_share: Quantiles,
+    /// Size of the pictures; `None` when they differ. Sharpness and view are compared only with pictures of this size.
+    pub picture_size: Option<SizePx>,
     /// Mean luma of all good pictures on a coarse grid, row by row, for the check of a moved camera; empty when the
     /// pictures differ too much from each other for that.
     pub view: Vec<u8>,
-    /// Columns of `view`.
+    /// Standard deviation of luma in each cell of `view`: the parts' path varies, the scene around it does not.
+    pub view_spread: Vec<u8>,
+    /// Columns of `view`; 0 when it is empty.
     pub view_columns: u32,
-    /// Pictures share one size, which live streams may be compared with.
+    /// Pictures share one size and enough of the scene is fixed, so that live streams may be compared with `view`.
     pub view_is_steady: bool,
 }
 
