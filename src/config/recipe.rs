@@ -98,12 +98,14 @@ pub struct GuardRules {
     pub expect: std::collections::BTreeMap<String, crate::guard::Expectation>,
     /// Checks that are switched off.
     pub off: Vec<crate::guard::Reason>,
+    /// Limits of the checks that differ from the defaults (`docs/guard.md` lists them).
+    pub limits: crate::guard::Limits,
 }
 
 impl GuardRules {
     /// The manifest's guard section, still without a reference.
     pub fn spec(&self) -> GuardSpec {
-        GuardSpec { reference: None, expect: self.expect.clone(), off: self.off.clone() }
+        GuardSpec { reference: None, expect: self.expect.clone(), off: self.off.clone(), limits: self.limits.clone() }
     }
 }
 
