@@ -47,7 +47,10 @@ pub fn probe(library: &Path) -> Result<Found, ProbeError> {
     let named = library.display();
     // SAFETY: opening a library runs its initialisers. The caller passes only what the operator named or the loader's own
     // search finds, which the operator trusts as much as this program.
-    let opened = unsafe { Library::new(library) }.map_err(|error| ProbeError::NotOpened(error.to_string()))?;
+    let opened = unsafe { Library::new(library) }.map_err(|error| {
+        let loader = std::error::Error::source(&error).map(ToString::to_string);
+        ProbeError::NotOpened(loader.unwrap_or_else(|| error.to_string()))
+    })?;
     type GetApiBase = unsafe extern "C" fn() -> *const ort::sys::OrtApiBase;
     // SAFETY: the type is that of `OrtGetApiBase` in onnxruntime_c_api.h, unchanged since version 1.0.
     let get_base = unsafe { opened.get::<GetApiBase>(b"OrtGetApiBase\0") }
@@ -99,7 +102,8 @@ mod tests {
         let text = folder.path().join("libonnxruntime.so");
         std::fs::write(&text, b"not a library").unwrap();
         assert!(matches!(probe(&text), Err(ProbeError::NotOpened(_))));
-        assert!(matches!(probe(Path::new("libno_such_thing.so")), Err(ProbeError::NotOpened(_))));
+        let Err(ProbeError::NotOpened(reason)) = probe(Path::new("libno_such_thing.so")) else { panic!() };
+        assert!(reason.contains("No such file"), "{reason}");
     }
 
     #[test]

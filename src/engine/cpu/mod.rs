@@ -53,10 +53,11 @@ pub struct CpuOptions {
     pub threads: Option<u32>,
 }
 
-/// Loads `model` (the bytes of an ONNX file) and compares it with what the bundle says of it.
+/// Loads `model` (the bytes of an ONNX file), compares it with what the bundle says of it and runs it once on an empty
+/// picture, so that a network which loads but cannot run never gets into service.
 ///
 /// # Errors
-/// [`crate::ErrorKind::Refused`] when the model cannot be read or differs from `input`, `layout` or `classes`,
+/// [`crate::ErrorKind::Refused`] when the model cannot be read, cannot run or differs from `input`, `layout` or `classes`,
 /// [`crate::ErrorKind::MachineLacks`] when ONNX Runtime was asked for and is not found or cannot be used.
 pub fn load(
     model: &[u8],
@@ -66,6 +67,9 @@ pub fn load(
     score_floor: f32,
     options: &CpuOptions,
 ) -> Result<Box<dyn Engine>> {
+    if input.batch == 0 {
+        return Err(Error::refused("found batch 0, expected at least 1"));
+    }
     let declared = Declared::read(model)?;
     declared.check(input, layout)?;
     if classes.len() != index(layout.classes()) {
@@ -76,9 +80,9 @@ pub fn load(
         )));
     }
     let threads = options.threads.unwrap_or_else(threads::physical_cores).max(1);
-    let network = open(model, input, layout, options.backend, threads)?;
-    let elements = declared::input_elements(input);
-    let buffer = InputBuffer::new(network.input_element(), elements);
+    let outputs = declared::named_outputs(layout, input.batch).into_iter().map(|(name, _)| name.to_owned()).collect();
+    let order = Order { model, input, layout, outputs, threads };
+    let (network, buffer) = open(order, options.backend)?;
     let output_bytes = 4 * declared::output_elements(layout, input.batch);
     let known = Bytes(declared.weight_bytes + buffer.bytes() + output_bytes);
     let info = EngineInfo {
@@ -102,29 +106,37 @@ pub fn load(
     }))
 }
 
-fn open(
-    model: &[u8],
-    input: &InputSpec,
-    layout: &Layout,
-    backend: CpuBackend,
-    threads: u32,
-) -> Result<Box<dyn Network>> {
-    let outputs = declared::named_outputs(layout, input.batch).into_iter().map(|(name, _)| name.to_owned()).collect();
-    let order = Order { model, input, outputs, threads };
+fn open(order: Order<'_>, backend: CpuBackend) -> Result<(Box<dyn Network>, InputBuffer)> {
+    let rten = |order: Order<'_>| tried(rten::open(order.clone())?, &order);
+    let onnxruntime = |order: Order<'_>| tried(onnxruntime::open(order.clone())?, &order);
     match backend {
-        CpuBackend::Rten => rten::open(order),
-        CpuBackend::OnnxRuntime => onnxruntime::open(order),
+        CpuBackend::Rten => rten(order),
+        CpuBackend::OnnxRuntime => onnxruntime(order),
         CpuBackend::Auto => match onnxruntime::runtime() {
-            Ok(_) => onnxruntime::open(order.clone()).or_else(|error| {
+            Ok(_) => onnxruntime(order.clone()).or_else(|error| {
                 log::warn!("onnxruntime refused the model, rten runs it: {error}");
-                rten::open(order)
+                rten(order)
             }),
             Err(error) => {
                 onnxruntime::say_once(&error);
-                rten::open(order)
+                rten(order)
             }
         },
     }
+}
+
+/// Runs the network once and reads its outputs.
+fn tried(mut network: Box<dyn Network>, order: &Order<'_>) -> Result<(Box<dyn Network>, InputBuffer)> {
+    let buffer = InputBuffer::new(network.input_element(), declared::input_elements(order.input));
+    let (mut scratch, mut candidates) = (Scratch::default(), Candidates::default());
+    let mut visit = |outputs: &[RawTensor<'_>]| {
+        let wanted = Wanted { picture: index(order.input.batch) - 1, floor: 1.0, cap: candidates::CAP };
+        extract(outputs, order.layout, wanted, &mut scratch, &mut candidates).map(|_| ())
+    };
+    network
+        .run(&buffer, &mut visit)
+        .map_err(|error| Error::refused("found a model that loads and cannot run").because(error))?;
+    Ok((network, buffer))
 }
 
 /// What a backend is asked to run.
@@ -132,6 +144,7 @@ fn open(
 struct Order<'a> {
     model: &'a [u8],
     input: &'a InputSpec,
+    layout: &'a Layout,
     outputs: Vec<String>,
     threads: u32,
 }

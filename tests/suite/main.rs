@@ -1,0 +1,9 @@
+//! One set of cases × every backend. What a backend may differ in is written in [`backends`], nowhere else.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "a test program")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod backends;
+mod cases;
+mod models;
