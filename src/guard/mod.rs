@@ -83,6 +83,8 @@ pub enum Reason {
     WrongFrame,
     /// The engine returned an error.
     EngineError,
+    /// A part got no answer in time.
+    Late,
     /// Far more boxes than on good pictures.
     BoxSurge,
     /// Scores far above those of good pictures.
@@ -126,6 +128,7 @@ impl Reason {
             Reason::AllZero => "all_zero",
             Reason::WrongFrame => "wrong_frame",
             Reason::EngineError => "engine_error",
+            Reason::Late => "late",
             Reason::BoxSurge => "box_surge",
             Reason::ConfidenceExplosion => "confidence_explosion",
             Reason::SmallObjectsVanished => "small_objects_vanished",

@@ -18,8 +18,8 @@ use time::macros::format_description;
 pub struct Row {
     /// The stream.
     pub stream: StreamName,
-    /// The capture number within the stream; gaps are drops.
-    pub number: u64,
+    /// The capture number within the stream; gaps are drops. `None` for a part that got no frame.
+    pub number: Option<u64>,
     /// Wall-clock capture time; `None` for files.
     pub captured_at: Option<SystemTime>,
     /// File name or address of the picture.
@@ -206,7 +206,7 @@ pub(crate) mod tests {
         let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_767_225_600_005);
         Row {
             stream: "cam0".into(),
-            number: 123,
+            number: Some(123),
             captured_at: Some(at),
             source: None,
             trust: Trust::Trusted,

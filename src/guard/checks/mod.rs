@@ -18,6 +18,7 @@ mod dark;
 mod engine_error;
 mod frozen;
 mod infinite;
+mod late;
 mod light_changed;
 mod low_contrast;
 mod nan;
@@ -109,7 +110,7 @@ pub(super) trait Check: Send + Debug {
 type MakeCheck = fn(&Setup<'_>) -> Result<SetUp>;
 
 /// Every check, in the order in which reasons are reported.
-pub(super) const ALL: [(About, MakeCheck); 22] = [
+pub(super) const ALL: [(About, MakeCheck); 23] = [
     (nan::ABOUT, nan::set_up),
     (infinite::ABOUT, infinite::set_up),
     (score_range::ABOUT, score_range::set_up),
@@ -117,6 +118,7 @@ pub(super) const ALL: [(About, MakeCheck); 22] = [
     (all_zero::ABOUT, all_zero::set_up),
     (wrong_frame::ABOUT, wrong_frame::set_up),
     (engine_error::ABOUT, engine_error::set_up),
+    (late::ABOUT, late::set_up),
     (box_surge::ABOUT, box_surge::set_up),
     (confidence_explosion::ABOUT, confidence_explosion::set_up),
     (small_objects_vanished::ABOUT, small_objects_vanished::set_up),
@@ -145,6 +147,7 @@ impl Reason {
             Reason::AllZero => &all_zero::ABOUT,
             Reason::WrongFrame => &wrong_frame::ABOUT,
             Reason::EngineError => &engine_error::ABOUT,
+            Reason::Late => &late::ABOUT,
             Reason::BoxSurge => &box_surge::ABOUT,
             Reason::ConfidenceExplosion => &confidence_explosion::ABOUT,
             Reason::SmallObjectsVanished => &small_objects_vanished::ABOUT,

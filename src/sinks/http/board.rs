@@ -223,7 +223,7 @@ impl Sink for BoardSink {
 
 /// Rows with one of these reasons were not answered by an engine.
 fn was_inferred(row: &Row) -> bool {
-    let without_answer = [Reason::EngineError, Reason::Unreadable, Reason::NoPicture];
+    let without_answer = [Reason::EngineError, Reason::Late, Reason::Unreadable, Reason::NoPicture];
     !row.reasons.iter().any(|reason| without_answer.contains(reason))
 }
 
@@ -233,7 +233,7 @@ impl Latest {
         if was_inferred(row) {
             self.inferred = Some(now);
         }
-        self.number = row.number;
+        self.number = row.number.unwrap_or(self.number);
         self.captured_at = row.captured_at;
         self.trust = Some(row.trust);
         self.reasons.clone_from(&row.reasons);

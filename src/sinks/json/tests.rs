@@ -95,7 +95,7 @@ fn rotation_keeps_the_newest_lines_whole() {
     let path = folder.path().join("live.jsonl");
     let mut sink = JsonLines::open(&path, small(3, 2000), &Telemetry::default()).unwrap();
     for number in 0..20 {
-        sink.put(&Row { number, ..row() }).unwrap();
+        sink.put(&Row { number: Some(number), ..row() }).unwrap();
     }
     drop(sink);
     assert_eq!(names(folder.path()), ["live.jsonl", "live.jsonl.1", "live.jsonl.2"]);
@@ -116,7 +116,7 @@ fn rotation_with_one_file_starts_over() {
     let path = folder.path().join("live.jsonl");
     let mut sink = JsonLines::open(&path, small(1, 2000), &Telemetry::default()).unwrap();
     for number in 0..20 {
-        sink.put(&Row { number, ..row() }).unwrap();
+        sink.put(&Row { number: Some(number), ..row() }).unwrap();
     }
     assert_eq!(names(folder.path()), ["live.jsonl"]);
     assert_eq!(lines(&path).last().unwrap()["frame"], 19);
