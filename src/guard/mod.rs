@@ -11,8 +11,6 @@ use crate::units::SizePx;
 use serde::{Deserialize, Serialize};
 
 mod checks;
-#[cfg(test)]
-mod fixture;
 mod judge;
 mod limits;
 pub mod picture;
@@ -223,3 +221,6 @@ pub struct Quantiles {
     /// Highest.
     pub maximum: f64,
 }
+
+#[cfg(test)]
+mod fixture;

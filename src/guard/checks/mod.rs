@@ -231,6 +231,9 @@ const UNRELATED: &str = "the pictures do not follow each other, so they cannot b
 const NOT_LIVE: &str = "the source is not live";
 
 #[cfg(test)]
+mod documentation;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
