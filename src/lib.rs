@@ -37,6 +37,7 @@
 //! `not_inspected`), *part*, *proof*: see `docs/words.md`.
 
 pub mod aside;
+pub mod build;
 pub mod bundle;
 pub mod camera;
 pub mod cli;
