@@ -146,7 +146,7 @@ fn size(declared: &Declared, metadata: &Metadata, options: &Options, decided: &m
         }
     }
     let stride_px = metadata.stride_px.unwrap_or(USUAL_STRIDE_PX);
-    let wrong = |length: u32| length == 0 || length % stride_px != 0;
+    let wrong = |length: u32| length == 0 || !length.is_multiple_of(stride_px);
     if wrong(wanted.width_px) || wrong(wanted.height_px) {
         let near = |length: u32| (length.saturating_add(stride_px / 2) / stride_px).max(1).saturating_mul(stride_px);
         return Err(Error::usage(format!("found {wanted} from {from}, expected multiples of the stride {stride_px}"))
