@@ -6,7 +6,7 @@ use super::options::{SimOptions, Triggers};
 use super::random::Random;
 use super::script::{Happening, Product};
 use super::shapes::{Kind, REACH};
-use super::sprite::Sprite;
+use super::sprite::{Extent, Sprite};
 use super::truth::{CLASSES, FrameTruth, PartTruth, TruthBox};
 use crate::error::Result;
 use crate::units::BoxPx;
@@ -255,18 +255,18 @@ impl Line {
         let mut inspected = None;
         for part in &self.parts {
             let x_px = self.travel_px - part.at_zero_px;
-            let middle = ((x_px - i64::from(aside.0)) as f32, (part.y_px - aside.1) as f32);
+            let middle = (x_px as i32 - aside.0, part.y_px - aside.1);
             let class_id = part.kind.class_id();
-            boxes.extend(self.seen(part, class_id, part.sprite.outline, middle));
-            for &(class_id, edges) in &part.sprite.defects {
-                boxes.extend(self.seen(part, class_id, edges, middle));
+            boxes.extend(self.seen(part, class_id, &part.sprite.outline, middle));
+            for (class_id, extent) in &part.sprite.defects {
+                boxes.extend(self.seen(part, *class_id, extent, middle));
             }
             if before_px - part.at_zero_px < position_px && x_px >= position_px {
                 inspected = Some(PartTruth {
                     id: Arc::clone(&part.id),
                     kind: CLASSES[class_id as usize].to_owned(),
                     defective: !part.sprite.defects.is_empty(),
-                    defects: part.sprite.defects.iter().map(|&(id, _)| CLASSES[id as usize].to_owned()).collect(),
+                    defects: part.sprite.defects.iter().map(|(id, _)| CLASSES[*id as usize].to_owned()).collect(),
                 });
             }
         }
@@ -283,21 +283,18 @@ impl Line {
         }
     }
 
-    fn seen(&self, part: &Part, class_id: u32, edges: BoxPx, middle: (f32, f32)) -> Option<TruthBox> {
-        let (width_px, height_px) = (self.options.size.width_px as f32, self.options.size.height_px as f32);
-        let whole = BoxPx::new(
-            edges.left_px + middle.0,
-            edges.top_px + middle.1,
-            edges.right_px + middle.0,
-            edges.bottom_px + middle.1,
-        );
+    fn seen(&self, part: &Part, class_id: u32, extent: &Extent, middle: (i32, i32)) -> Option<TruthBox> {
+        let (width_px, height_px) = (self.options.size.width_px as i32, self.options.size.height_px as f32);
+        let whole = extent.whole()?;
+        let shown = extent.within(-middle.0, width_px - middle.0)?;
+        let (x, y) = (middle.0 as f32, middle.1 as f32);
         let inside = BoxPx::new(
-            whole.left_px.clamp(0.0, width_px),
-            whole.top_px.clamp(0.0, height_px),
-            whole.right_px.clamp(0.0, width_px),
-            whole.bottom_px.clamp(0.0, height_px),
+            shown.left_px + x,
+            (shown.top_px + y).clamp(0.0, height_px),
+            shown.right_px + x,
+            (shown.bottom_px + y).clamp(0.0, height_px),
         );
-        let visible = inside.area_px2() / whole.area_px2().max(1.0);
+        let visible = inside.area_px2() / whole.area_px2();
         (visible > 0.0).then(|| TruthBox {
             class_id,
             class: CLASSES[class_id as usize].to_owned(),

@@ -171,9 +171,15 @@ impl Script {
         }
     }
 
-    /// Every kind of part, half of them defective: pictures to learn from.
+    /// Every kind of part, half of them defective, now and then an empty belt: pictures to learn from.
     pub fn training() -> Self {
-        Script { name: "training".into(), product: Product::Mixed, defects: 0.5, ..Script::clean() }
+        Script {
+            name: "training".into(),
+            product: Product::Mixed,
+            defects: 0.5,
+            repeat_after_s: Some(60.0),
+            events: vec![Event { at_s: 50.0, for_s: 5.0, happening: Happening::EmptyBelt }],
+        }
     }
 
     /// Every event once, with clean stretches of at least ten seconds before and between them; four minutes long.

@@ -10,30 +10,54 @@ use crate::units::BoxPx;
 pub(super) struct Sprite {
     pub(super) side_px: i32,
     pub(super) pixels: Vec<[u8; 4]>,
-    /// The part's own box relative to its middle.
-    pub(super) outline: BoxPx,
-    /// Boxes of its defects relative to its middle, with class ids.
-    pub(super) defects: Vec<(u32, BoxPx)>,
+    /// Where the part itself shows.
+    pub(super) outline: Extent,
+    /// Where its defects show, with class ids.
+    pub(super) defects: Vec<(u32, Extent)>,
 }
 
 const SHADOW: (f32, f32) = (5.0, 7.0);
 const LIGHT: (f32, f32) = (-0.6, -0.8);
 
-struct Extent {
-    edges: BoxPx,
+/// Where an object shows in its sprite: for every column the topmost row and the row below the last, relative to the
+/// middle of the part; columns without it are empty ranges.
+#[derive(Debug)]
+pub(super) struct Extent {
+    half: i32,
+    columns: Vec<(i32, i32)>,
 }
 
 impl Extent {
-    fn new() -> Self {
-        Extent { edges: BoxPx::new(f32::MAX, f32::MAX, f32::MIN, f32::MIN) }
+    fn new(half: i32) -> Self {
+        Extent { half, columns: vec![(i32::MAX, i32::MIN); (2 * half) as usize] }
     }
 
-    fn add(&mut self, x: i32, y: i32) {
-        let (x, y) = (x as f32, y as f32);
-        self.edges.left_px = self.edges.left_px.min(x);
-        self.edges.top_px = self.edges.top_px.min(y);
-        self.edges.right_px = self.edges.right_px.max(x + 1.0);
-        self.edges.bottom_px = self.edges.bottom_px.max(y + 1.0);
+    fn add(&mut self, column: i32, row: i32) {
+        let rows = &mut self.columns[(column + self.half) as usize];
+        *rows = (rows.0.min(row), rows.1.max(row + 1));
+    }
+
+    /// The tight box, relative to the middle of the part, of what lies in these columns.
+    pub(super) fn within(&self, from: i32, to: i32) -> Option<BoxPx> {
+        let shown = (from.max(-self.half)..to.min(self.half)).filter_map(|column| {
+            let (top, bottom) = self.columns[(column + self.half) as usize];
+            (top < bottom).then_some((column, top, bottom))
+        });
+        shown
+            .map(|(column, top, bottom)| BoxPx::new(column as f32, top as f32, (column + 1) as f32, bottom as f32))
+            .reduce(|a, b| {
+                BoxPx::new(
+                    a.left_px.min(b.left_px),
+                    a.top_px.min(b.top_px),
+                    a.right_px.max(b.right_px),
+                    a.bottom_px.max(b.bottom_px),
+                )
+            })
+    }
+
+    /// The tight box of the whole object.
+    pub(super) fn whole(&self) -> Option<BoxPx> {
+        self.within(-self.half, self.half)
     }
 }
 
@@ -45,8 +69,8 @@ impl Sprite {
         let half = ((REACH + 10.0) * scale).ceil() as i32;
         let side = half * 2;
         let mut pixels = Vec::with_capacity((side * side) as usize);
-        let mut outline = Extent::new();
-        let mut marks: Vec<Extent> = defects.iter().map(|_| Extent::new()).collect();
+        let mut outline = Extent::new(half);
+        let mut marks: Vec<Extent> = defects.iter().map(|_| Extent::new(half)).collect();
         let (sin, cos) = turn.sin_cos();
         for row in -half..half {
             for column in -half..half {
@@ -81,10 +105,10 @@ impl Sprite {
         let defects = defects
             .iter()
             .zip(marks)
-            .filter(|(_, mark)| mark.edges.right_px > mark.edges.left_px)
-            .map(|(defect, mark)| (defect.class_id(), mark.edges))
+            .filter(|(_, mark)| mark.whole().is_some())
+            .map(|(defect, mark)| (defect.class_id(), mark))
             .collect();
-        Sprite { side_px: side, pixels, outline: outline.edges, defects }
+        Sprite { side_px: side, pixels, outline, defects }
     }
 
     /// Copies the sprite into an RGB picture so that its middle lies at `(x, y)`; what lies outside is cut.

@@ -22,10 +22,10 @@ pub struct TruthBox {
     pub class_id: u32,
     /// Name of the class.
     pub class: String,
-    /// Visible part of the object, pixels of the picture.
+    /// Tight box around what shows of the object, pixels of the picture.
     #[serde(rename = "box")]
     pub edges: BoxPx,
-    /// Share of the object's box that lies inside the picture, above 0 to 1.
+    /// Area of this box as a share of the whole object's box, above 0 to 1.
     pub visible: f32,
     /// Id of the part it belongs to.
     pub part: Arc<str>,
