@@ -2,6 +2,7 @@
 //!
 //! Data goes to standard output, everything else to standard error. Colour and bars appear only on a terminal.
 
+pub mod edge_build;
 mod terminal;
 
 pub use terminal::Terminal;

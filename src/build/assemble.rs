@@ -1,0 +1,326 @@
+//! The whole way from a recipe to a bundle that has proved itself.
+
+use super::calibrate::{Calibration, calibrate, one_line};
+use super::compile::Compiler;
+use super::pictures::{PictureFolder, decode, pixel_hash, short_name};
+use super::watcher::Watcher;
+use super::cache_key::{KeyParts, cache_key};
+use super::{Options, Prepared, prepare};
+use crate::bundle::golden::{self, GoldenFrame, GoldenSet, RecordOptions};
+use crate::bundle::manifest::{Golden, GoldenKind, Precision, SCHEMA, Target};
+use crate::bundle::{GOLDEN_ANSWERS, MODEL, Manifest, check_output, sha256, stage};
+use crate::config::Recipe;
+use crate::decision::Rule;
+use crate::detections::Detector;
+use crate::engine::{Engine, cpu};
+use crate::error::{Error, Result};
+use crate::frame::Picture;
+use crate::onnx;
+use crate::platform::Platform;
+use crate::units::{Bytes, SizePx, count, float};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Most golden frames taken from `--golden DIR`.
+pub const MOST_GOLDEN_FRAMES: usize = 64;
+/// Score down to which synthetic golden frames are compared.
+const SYNTHETIC_FLOOR: f32 = 0.01;
+
+/// What to build, checked as far as flags and recipe can be checked without the model.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// The recipe, flags laid over it; its paths are whole.
+    pub recipe: Recipe,
+    /// Name of the bundle.
+    pub name: String,
+    /// Where the bundle goes.
+    pub output: PathBuf,
+    /// The target.
+    pub platform: Platform,
+    /// How the graph becomes an engine.
+    pub compiler: Compiler,
+    /// What the model leaves open.
+    pub options: Options,
+}
+
+/// A finished bundle.
+#[derive(Debug, Clone)]
+pub struct Built {
+    /// SHA-256 of the manifest.
+    pub id: String,
+    /// Length of the file.
+    pub bytes: Bytes,
+    /// The proof of the bundle as it lies on the disk.
+    pub proof: golden::Proof,
+}
+
+/// Builds, proves and writes the bundle.
+///
+/// # Errors
+/// Every kind that reading, checking, the engine, pictures and writing have. Nothing is left behind after an error.
+pub fn assemble(order: &Order, watcher: &mut dyn Watcher) -> Result<Built> {
+    check_output(&order.output)?;
+    let model = onnx::Model::read(&order.recipe.model)?;
+    watcher.check_stop()?;
+    let prepared = prepare(model, &order.options).map_err(|error| match error.place() {
+        Some(_) => error,
+        None => error.at(order.recipe.model.display()),
+    })?;
+    tell(&prepared, watcher);
+    check_names(&order.recipe, &prepared.classes)?;
+
+    let mut engine = load(order, &prepared, &prepared.model_bytes)?;
+    watcher.say(&format!("engine: {}, threads: {}", engine.info().backend, engine.info().threads));
+    let calibration = match &order.recipe.calibration {
+        Some(folder) => {
+            Some(calibrate(engine.as_mut(), &PictureFolder::list(folder)?, &order.recipe.thresholds, watcher)?)
+        }
+        None => None,
+    };
+    let known = KnownAnswers::record(order, &prepared, engine.as_mut(), calibration.as_ref(), watcher)?;
+    drop(engine);
+    let manifest = manifest(order, &prepared, calibration.as_ref(), &known);
+    finish(order, &prepared, &manifest, &known, watcher)
+}
+
+fn tell(prepared: &Prepared, watcher: &mut dyn Watcher) {
+    let source = &prepared.source;
+    let by = if source.producer.is_empty() { String::new() } else { format!(", written by {}", source.producer) };
+    watcher.say(&format!("model: {}, opset {}{by}", source.file_name, source.opset));
+    let found: Vec<_> = prepared.precision_found.iter().map(|(name, layers)| format!("{name}: {layers} layers")).collect();
+    let found = if found.is_empty() { "no layers with weights".to_owned() } else { found.join(", ") };
+    watcher.say(&format!("precision: as exported ({found})"));
+    for line in &prepared.decided {
+        watcher.say(&format!("decided: {line}"));
+    }
+}
+
+/// Names in the recipe must be classes of the model.
+fn check_names(recipe: &Recipe, classes: &[String]) -> Result<()> {
+    Detector::new(&recipe.thresholds, classes)?;
+    if let Some(rule) = &recipe.decision {
+        Rule::new(rule, classes)?;
+    }
+    match recipe.guard.expect.keys().find(|name| !classes.contains(name)) {
+        Some(name) => Err(Error::usage(format!("found class `{name}`, expected one of {}", classes.join(", ")))
+            .at("recipe, field `guard.expect`")),
+        None => Ok(()),
+    }
+}
+
+fn load(order: &Order, prepared: &Prepared, model: &[u8]) -> Result<Box<dyn Engine>> {
+    let Compiler::Cpu(options) = &order.compiler;
+    let floor = order.recipe.thresholds.lowest_score();
+    let classes: Arc<[String]> = prepared.classes.clone().into();
+    cpu::load(model, &prepared.input, &prepared.layout, classes, floor, options)
+        .map_err(|error| match error.place() {
+            Some(_) => error,
+            None => error.at(order.recipe.model.display()),
+        })
+}
+
+struct KnownAnswers {
+    kind: GoldenKind,
+    set: GoldenSet,
+    score_floor: f32,
+    answered_by: String,
+    /// Input pixels a source pixel, the smallest over all frames.
+    smallest_scale: f32,
+}
+
+impl KnownAnswers {
+    fn record(
+        order: &Order,
+        prepared: &Prepared,
+        engine: &mut dyn Engine,
+        calibration: Option<&Calibration>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<KnownAnswers> {
+        let thresholds = &order.recipe.thresholds;
+        let (kind, score_floor, pictures) = match (&order.recipe.golden, calibration) {
+            (Some(folder), _) => (GoldenKind::Given, thresholds.lowest_score(), given_pictures(folder, watcher)?),
+            (None, Some(calibration)) => {
+                let pictures = calibration.golden.iter().map(|path| decode(path)).collect::<Result<Vec<_>>>()?;
+                (GoldenKind::Calibration, thresholds.lowest_score(), pictures)
+            }
+            (None, None) => (GoldenKind::Synthetic, SYNTHETIC_FLOOR, golden::synthetic_pictures(prepared.input.size)),
+        };
+        let origin = match kind {
+            GoldenKind::Given => "given",
+            GoldenKind::Calibration => "chosen among the calibration pictures",
+            GoldenKind::Synthetic => "drawn, for want of pictures; `--calibration DIR` gives the guard its reference",
+        };
+        watcher.say(&format!("known answers: {} pictures, {origin}", pictures.len()));
+        watcher.check_stop()?;
+        let smallest_scale = pictures.iter().map(|picture| scale(picture.size, prepared.input.size)).fold(1.0, f32::min);
+        let frames: Vec<_> = pictures.into_iter().zip(0..).map(|(picture, number)| golden::frame(number, picture)).collect();
+        let options = RecordOptions { thresholds, classes: &prepared.classes, score_floor };
+        let answers = golden::record(engine, &frames, &options)
+            .map_err(|error| error.hint("a model that answers like this is not put into a bundle; look at the export"))?;
+        let boxes: usize = answers.iter().map(|answer| answer.candidates.len()).sum();
+        if boxes == 0 {
+            watcher.warn("the known answers hold no box at all: they prove little; give pictures of parts with `--golden DIR`");
+        }
+        let frames = frames.into_iter().zip(answers).enumerate().map(|(number, (frame, answer))| GoldenFrame {
+            name: golden::entry_name(number),
+            picture: frame.picture,
+            answer,
+        });
+        Ok(KnownAnswers {
+            kind,
+            set: GoldenSet { frames: frames.collect() },
+            score_floor,
+            answered_by: engine.info().backend.clone(),
+            smallest_scale,
+        })
+    }
+
+    /// Hash over the pixels, part of the cache key.
+    fn hash(&self) -> String {
+        let hashes: Vec<String> = self.set.frames.iter().map(|frame| pixel_hash(&frame.picture)).collect();
+        sha256(hashes.concat().as_bytes())
+    }
+}
+
+fn scale(source: SizePx, input: SizePx) -> f32 {
+    let side = |source: u32, input: u32| float(input) / float(source.max(1));
+    side(source.width_px, input.width_px).min(side(source.height_px, input.height_px))
+}
+
+fn given_pictures(folder: &Path, watcher: &mut dyn Watcher) -> Result<Vec<Picture>> {
+    let folder = PictureFolder::list(folder)?;
+    if folder.files.len() > MOST_GOLDEN_FRAMES {
+        watcher.warn(&format!(
+            "the golden folder holds {} pictures; the first {MOST_GOLDEN_FRAMES} by name are taken",
+            folder.files.len()
+        ));
+    }
+    let mut pictures = Vec::new();
+    for path in folder.files.iter().take(MOST_GOLDEN_FRAMES) {
+        match decode(path) {
+            Ok(picture) => pictures.push(picture),
+            Err(error) => watcher.warn(&format!("left out `{}`: {}", short_name(path), one_line(&error))),
+        }
+    }
+    if pictures.is_empty() {
+        return Err(Error::source_failed("found no usable picture for the known answers").at(folder.folder.display()));
+    }
+    Ok(pictures)
+}
+
+/// How much backends may differ. FP32: rounding alone (seen up to 0.8 px of the input and 0.003); half precision and
+/// quantised graphs are computed differently by every backend.
+struct Tolerances {
+    corner_px: f32,
+    score: f32,
+    share: f32,
+}
+
+impl Tolerances {
+    fn of(prepared: &Prepared) -> Tolerances {
+        let has = |word: &str| prepared.precision_found.iter().any(|(name, &layers)| layers > 0 && name.contains(word));
+        if has("int8") {
+            Tolerances { corner_px: 8.0, score: 0.1, share: 0.1 }
+        } else if has("f16") {
+            Tolerances { corner_px: 4.0, score: 0.05, share: 0.02 }
+        } else {
+            Tolerances { corner_px: 1.0, score: 0.01, share: 0.0 }
+        }
+    }
+}
+
+fn manifest(order: &Order, prepared: &Prepared, calibration: Option<&Calibration>, known: &KnownAnswers) -> Manifest {
+    let recipe = &order.recipe;
+    let tolerances = Tolerances::of(prepared);
+    let mut guard = recipe.guard.spec();
+    guard.reference = calibration.map(|calibration| calibration.reference.clone());
+    let mut manifest = Manifest {
+        schema: SCHEMA,
+        name: order.name.clone(),
+        edge_build: env!("CARGO_PKG_VERSION").to_owned(),
+        source: prepared.source.clone(),
+        input: prepared.input.clone(),
+        layout: prepared.layout.clone(),
+        classes: prepared.classes.clone(),
+        metadata: prepared.metadata.clone(),
+        decided: prepared.decided.clone(),
+        target: Target {
+            platform: order.platform.name.clone(),
+            flavour: order.compiler.flavour().to_owned(),
+            compute_capability: order.platform.compute_capability.as_ref().map(|known| known.value.clone()),
+            budget: order.platform.budget(),
+        },
+        precision: Precision { asked: "as exported".to_owned(), found: prepared.precision_found.clone() },
+        thresholds: recipe.thresholds.clone(),
+        guard,
+        decision: recipe.decision.clone(),
+        golden: Golden {
+            kind: known.kind,
+            frames: known.set.frames.iter().map(|frame| frame.name.clone()).collect(),
+            answered_by: known.answered_by.clone(),
+            tolerance_px: tolerances.corner_px / known.smallest_scale,
+            tolerance_score: tolerances.score,
+            tolerated_share: tolerances.share,
+            score_floor: known.score_floor,
+        },
+        cache_key: String::new(),
+        cache_key_fields: Default::default(),
+        files: Default::default(),
+    };
+    let parts = KeyParts {
+        precision: &manifest.precision.asked,
+        calibration_sha256: calibration.map(|calibration| calibration.set_hash.as_str()),
+        target: &manifest.target,
+        tensorrt: None,
+        edge_build: &manifest.edge_build,
+        recipe: &recipe_fields(order, known),
+    };
+    let key = cache_key(prepared, &parts);
+    manifest.cache_key = key.sha256;
+    manifest.cache_key_fields = key.fields;
+    manifest
+}
+
+/// What else of the recipe changes the bundle, name → text.
+fn recipe_fields(order: &Order, known: &KnownAnswers) -> BTreeMap<String, String> {
+    let recipe = &order.recipe;
+    BTreeMap::from([
+        ("name".to_owned(), order.name.clone()),
+        ("thresholds".to_owned(), json(&recipe.thresholds)),
+        ("guard".to_owned(), json(&recipe.guard)),
+        ("decision".to_owned(), json(&recipe.decision)),
+        ("golden_sha256".to_owned(), known.hash()),
+    ])
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// Writes the bundle aside, proves it from there with an engine loaded anew, and gives it its name.
+fn finish(
+    order: &Order,
+    prepared: &Prepared,
+    manifest: &Manifest,
+    known: &KnownAnswers,
+    watcher: &mut dyn Watcher,
+) -> Result<Built> {
+    let (_names, mut files) = known.set.to_files()?;
+    debug_assert!(files.contains_key(GOLDEN_ANSWERS));
+    files.insert(MODEL.to_owned(), prepared.model_bytes.clone());
+    let bytes = files.values().map(|bytes| count(bytes.len())).sum();
+    watcher.check_stop()?;
+    let staged = stage(&order.output, manifest, &files)?;
+    let bundle = staged.open()?;
+    let mut engine = load(order, prepared, &bundle.model()?)?;
+    let proof = golden::prove(engine.as_mut(), &bundle)?;
+    watcher.say(&format!(
+        "proved: {} known answers came out right, largest difference {:.3} px and {:.5} in score",
+        proof.frames, proof.worst_px, proof.worst_score
+    ));
+    watcher.check_stop()?;
+    drop(bundle);
+    let id = staged.commit()?;
+    Ok(Built { id, bytes: Bytes(std::fs::metadata(&order.output).map_or(bytes, |about| about.len())), proof })
+}

@@ -1,0 +1,129 @@
+//! Flags as typed. Their help texts are the reference of the command line.
+
+use crate::engine::cpu::{CpuBackend, CpuOptions};
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Turns a YOLO ONNX export into a verified bundle.
+#[derive(Debug, Parser)]
+#[command(
+    name = "edge-build",
+    version,
+    arg_required_else_help = true,
+    args_conflicts_with_subcommands = true,
+    after_help = "Exit codes: 0 done, 2 usage or recipe, 3 model or bundle refused, 6 pictures cannot be read, \
+                  10 this machine lacks something, 11 output cannot be written, 130 interrupted. \
+                  EDGE_LOG=info shows more."
+)]
+pub struct Flags {
+    /// What to do instead of building.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// What to build.
+    #[command(flatten)]
+    pub build: BuildFlags,
+}
+
+/// What edge-build does besides building.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List the targets that are built in
+    Targets {
+        /// For programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what a bundle is
+    Inspect {
+        /// The bundle (*.edge)
+        bundle: PathBuf,
+        /// The manifest with the bundle's id, for programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check a bundle again: hashes, manifest, known answers on the CPU engine
+    Verify {
+        /// The bundle (*.edge)
+        bundle: PathBuf,
+        /// How the CPU engine runs.
+        #[command(flatten)]
+        cpu: CpuFlags,
+    },
+}
+
+/// Flags of a build; they go before what a recipe says.
+#[derive(Debug, Args)]
+pub struct BuildFlags {
+    /// An ONNX export, a recipe.toml, or a folder that holds one
+    #[arg(value_name = "MODEL|RECIPE", required = true)]
+    pub input: Option<PathBuf>,
+    /// Machine to build for: a name from `edge-build targets`, or a platform file [default: this machine]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub target: Option<String>,
+    /// Folder with pictures of good parts: the guard's reference, and some of them become known answers
+    #[arg(long, value_name = "DIR")]
+    pub calibration: Option<PathBuf>,
+    /// Folder with pictures for the known answers
+    #[arg(long, value_name = "DIR")]
+    pub golden: Option<PathBuf>,
+    /// Where the bundle goes [default: beside the model, ending in .edge]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Name of the bundle in results and logs [default: from the output]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Network input in pixels, where the model leaves it open
+    #[arg(long, value_name = "N|WIDTHxHEIGHT")]
+    pub imgsz: Option<String>,
+    /// Pictures a run, where the model leaves it open
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub batch: Option<u32>,
+    /// How the outputs are to be read, where shape and metadata leave two readings
+    #[arg(long, value_name = "LAYOUT")]
+    pub layout: Option<String>,
+    /// Text file with one class name a line, for models without names of their own
+    #[arg(long, value_name = "FILE")]
+    pub names: Option<PathBuf>,
+    /// Least score of a detection, 0 to 1 [default: 0.25]
+    #[arg(long, value_name = "SCORE", value_parser = unit)]
+    pub conf: Option<f32>,
+    /// Boxes of one class that overlap more than this are one object, 0 to 1 [default: 0.7]
+    #[arg(long, value_name = "IOU", value_parser = unit)]
+    pub iou: Option<f32>,
+    /// How the CPU engine runs.
+    #[command(flatten)]
+    pub cpu: CpuFlags,
+    /// Only warnings and errors
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// How the CPU engine runs.
+#[derive(Debug, Args)]
+pub struct CpuFlags {
+    /// Threads of the CPU engine [default: one a physical core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+    /// Library that runs the network: auto, rten or onnxruntime [default: auto]
+    #[arg(long, value_name = "NAME", value_parser = backend)]
+    pub cpu_backend: Option<CpuBackend>,
+}
+
+impl CpuFlags {
+    /// As the engine takes them.
+    pub fn options(&self) -> CpuOptions {
+        CpuOptions { backend: self.cpu_backend.unwrap_or_default(), threads: self.threads }
+    }
+}
+
+fn backend(text: &str) -> Result<CpuBackend, String> {
+    text.parse().map_err(|error: crate::Error| error.message().to_owned())
+}
+
+/// A number from 0 to 1.
+fn unit(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
+        _ => Err("expected a number from 0 to 1".to_owned()),
+    }
+}

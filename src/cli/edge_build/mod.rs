@@ -1,0 +1,56 @@
+//! `edge-build`: flags as typed, then checked, then run.
+
+mod flags;
+mod inspect;
+mod order;
+mod progress;
+mod targets;
+mod verify;
+
+pub use flags::{BuildFlags, Command, Flags};
+
+use super::{StopRequest, Terminal};
+use crate::build::assemble;
+use crate::error::{Error, Result};
+use progress::Screen;
+use std::path::Path;
+
+/// Runs `edge-build` with `flags`.
+///
+/// # Errors
+/// Whatever ends the program with another exit code than 0.
+pub fn run(flags: Flags, terminal: &mut Terminal) -> Result<()> {
+    match flags.command {
+        Some(Command::Targets { json }) => targets::run(json, terminal),
+        Some(Command::Inspect { bundle, json }) => inspect::run(&bundle, json, terminal),
+        Some(Command::Verify { bundle, cpu }) => verify::run(&bundle, &cpu, terminal),
+        None => build(&flags.build, terminal),
+    }
+}
+
+fn build(flags: &BuildFlags, terminal: &mut Terminal) -> Result<()> {
+    terminal.set_quiet(flags.quiet);
+    let stop = StopRequest::on_signals()?;
+    let order = order::check(flags, terminal)?;
+    let built = assemble::assemble(&order, &mut Screen::new(terminal, stop))?;
+    terminal.say(format_args!("wrote {} ({}, id {})", order.output.display(), built.bytes, short(&built.id)));
+    terminal.say(format_args!("next: edge-run --engine {} --camera 0", shell_word(&order.output)));
+    Ok(())
+}
+
+/// The first 12 digits of an id: enough to tell bundles apart by eye.
+fn short(id: &str) -> &str {
+    id.get(..12).unwrap_or(id)
+}
+
+/// A path as it can be pasted into a shell.
+fn shell_word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | ':' | '@');
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+/// JSON for programs, pretty enough for people.
+fn json_text(value: &impl serde::Serialize) -> Result<String> {
+    serde_json::to_string_pretty(value).map_err(|error| Error::unexpected("the JSON cannot be written").because(error))
+}

@@ -1,0 +1,114 @@
+//! From flags as typed to an order that can be carried out.
+
+use super::flags::BuildFlags;
+use crate::build::Options;
+use crate::build::assemble::Order;
+use crate::build::compile::Compiler;
+use crate::cli::Terminal;
+use crate::config::Recipe;
+use crate::config::recipe::RECIPE_FILE;
+use crate::error::{Error, Result};
+use crate::platform::Platform;
+use std::path::{Path, PathBuf};
+
+const MOST_NAMES_BYTES: u64 = 1 << 20;
+
+/// Lays the flags over the recipe and checks what can be checked without the model.
+pub(super) fn check(flags: &BuildFlags, terminal: &mut Terminal) -> Result<Order> {
+    let input = flags.input.as_deref().ok_or_else(|| Error::usage("found no model, expected one"))?;
+    let mut recipe = read_input(input)?;
+    lay_over(&mut recipe, flags)?;
+    let platform = match &recipe.target {
+        Some(target) => {
+            let platform = Platform::find(target)?;
+            terminal.say(format_args!("target: {} ({})", platform.name, platform.title));
+            platform
+        }
+        None => this_machine(terminal)?,
+    };
+    let compiler = Compiler::for_platform(&platform, flags.cpu.options())?;
+    let options = Options::from_recipe(&recipe)?;
+    let output = flags.output.clone().unwrap_or_else(|| default_output(&recipe, input));
+    let name = recipe.name.clone().unwrap_or_else(|| stem(&output));
+    Ok(Order { recipe, name, output, platform, compiler, options })
+}
+
+/// A folder or a `*.toml` is a recipe, all else a model.
+fn read_input(input: &Path) -> Result<Recipe> {
+    let is_toml = input.extension().is_some_and(|extension| extension == "toml");
+    if is_toml || (input.is_dir() && input.join(RECIPE_FILE).exists()) {
+        return Recipe::read(input);
+    }
+    if input.is_dir() {
+        return Err(Error::usage(format!("found a folder without `{RECIPE_FILE}`, expected a model or a recipe"))
+            .at(input.display())
+            .hint("give the ONNX file itself, or a folder that holds a `recipe.toml`"));
+    }
+    Ok(Recipe::for_model(input))
+}
+
+fn lay_over(recipe: &mut Recipe, flags: &BuildFlags) -> Result<()> {
+    if let Some(path) = &flags.names {
+        recipe.names = read_names(path)?;
+    }
+    if let Some(size) = &flags.imgsz {
+        recipe.shapes.imgsz = Some(crate::config::recipe::ImageSize::Text(size.clone()));
+    }
+    recipe.name = flags.name.clone().or(recipe.name.take());
+    recipe.target = flags.target.clone().or(recipe.target.take());
+    recipe.calibration = flags.calibration.clone().or(recipe.calibration.take());
+    recipe.golden = flags.golden.clone().or(recipe.golden.take());
+    recipe.layout = flags.layout.clone().or(recipe.layout.take());
+    recipe.shapes.batch = flags.batch.or(recipe.shapes.batch);
+    recipe.thresholds.score = flags.conf.unwrap_or(recipe.thresholds.score);
+    recipe.thresholds.iou = flags.iou.unwrap_or(recipe.thresholds.iou);
+    if let Some(name) = &recipe.name
+        && (name.is_empty() || name.len() > 100 || name.chars().any(char::is_control))
+    {
+        return Err(Error::usage("found a name that is empty, longer than 100 bytes or holds control characters")
+            .hint("give a short one with `--name`"));
+    }
+    Ok(())
+}
+
+fn read_names(path: &Path) -> Result<Vec<String>> {
+    let failed = |error: std::io::Error| Error::usage("the class names cannot be read").because(error).at(path.display());
+    let about = std::fs::metadata(path).map_err(failed)?;
+    if !about.is_file() || about.len() > MOST_NAMES_BYTES {
+        return Err(Error::usage("found no small text file, expected one class name a line").at(path.display()));
+    }
+    let text = std::fs::read_to_string(path).map_err(failed)?;
+    let names: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
+    match names.iter().position(String::is_empty) {
+        Some(at) => Err(Error::usage(format!("line {}: found no name, expected one class name a line", at + 1)).at(path.display())),
+        None if names.is_empty() => Err(Error::usage("found no name, expected one class name a line").at(path.display())),
+        None => Ok(names),
+    }
+}
+
+/// The target when none is named. GPU targets are not built yet, so it is the CPU either way, and that is said aloud.
+fn this_machine(terminal: &mut Terminal) -> Result<Platform> {
+    let has_gpu = ["/dev/nvidia0", "/dev/nvhost-gpu", "/dev/nvmap"].iter().any(|node| Path::new(node).exists());
+    let why = if has_gpu {
+        "this machine has an NVIDIA GPU, but engines for it cannot be built yet"
+    } else {
+        "no NVIDIA GPU was found on this machine"
+    };
+    terminal.say(format_args!("target: cpu ({why})"));
+    Platform::find("cpu")
+}
+
+/// Beside the model, or beside the recipe when there is one.
+fn default_output(recipe: &Recipe, input: &Path) -> PathBuf {
+    if input.is_dir() {
+        return input.join(format!("{}.edge", recipe.name.as_deref().unwrap_or("bundle")));
+    }
+    if input.extension().is_some_and(|extension| extension == "toml") {
+        return input.with_file_name(format!("{}.edge", recipe.name.as_deref().unwrap_or("bundle")));
+    }
+    input.with_extension("edge")
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().map_or_else(|| "bundle".to_owned(), |stem| stem.to_string_lossy().into_owned())
+}
