@@ -1,10 +1,10 @@
 //! The whole way from a recipe to a bundle that has proved itself.
 
+use super::cache_key::{KeyParts, cache_key};
 use super::calibrate::{Calibration, calibrate, one_line};
 use super::compile::Compiler;
 use super::pictures::{PictureFolder, decode, pixel_hash, short_name};
 use super::watcher::Watcher;
-use super::cache_key::{KeyParts, cache_key};
 use super::{Options, Prepared, prepare};
 use crate::bundle::golden::{self, GoldenFrame, GoldenSet, RecordOptions};
 use crate::bundle::manifest::{Golden, GoldenKind, Precision, SCHEMA, Target};
@@ -88,7 +88,8 @@ fn tell(prepared: &Prepared, watcher: &mut dyn Watcher) {
     let source = &prepared.source;
     let by = if source.producer.is_empty() { String::new() } else { format!(", written by {}", source.producer) };
     watcher.say(&format!("model: {}, opset {}{by}", source.file_name, source.opset));
-    let found: Vec<_> = prepared.precision_found.iter().map(|(name, layers)| format!("{name}: {layers} layers")).collect();
+    let found: Vec<_> =
+        prepared.precision_found.iter().map(|(name, layers)| format!("{name}: {layers} layers")).collect();
     let found = if found.is_empty() { "no layers with weights".to_owned() } else { found.join(", ") };
     watcher.say(&format!("precision: as exported ({found})"));
     for line in &prepared.decided {
@@ -113,11 +114,10 @@ fn load(order: &Order, prepared: &Prepared, model: &[u8]) -> Result<Box<dyn Engi
     let Compiler::Cpu(options) = &order.compiler;
     let floor = order.recipe.thresholds.lowest_score();
     let classes: Arc<[String]> = prepared.classes.clone().into();
-    cpu::load(model, &prepared.input, &prepared.layout, classes, floor, options)
-        .map_err(|error| match error.place() {
-            Some(_) => error,
-            None => error.at(order.recipe.model.display()),
-        })
+    cpu::load(model, &prepared.input, &prepared.layout, classes, floor, options).map_err(|error| match error.place() {
+        Some(_) => error,
+        None => error.at(order.recipe.model.display()),
+    })
 }
 
 struct KnownAnswers {
@@ -153,14 +153,19 @@ impl KnownAnswers {
         };
         watcher.say(&format!("known answers: {} pictures, {origin}", pictures.len()));
         watcher.check_stop()?;
-        let smallest_scale = pictures.iter().map(|picture| scale(picture.size, prepared.input.size)).fold(1.0, f32::min);
-        let frames: Vec<_> = pictures.into_iter().zip(0..).map(|(picture, number)| golden::frame(number, picture)).collect();
+        let smallest_scale =
+            pictures.iter().map(|picture| scale(picture.size, prepared.input.size)).fold(1.0, f32::min);
+        let frames: Vec<_> =
+            pictures.into_iter().zip(0..).map(|(picture, number)| golden::frame(number, picture)).collect();
         let options = RecordOptions { thresholds, classes: &prepared.classes, score_floor };
-        let answers = golden::record(engine, &frames, &options)
-            .map_err(|error| error.hint("a model that answers like this is not put into a bundle; look at the export"))?;
+        let answers = golden::record(engine, &frames, &options).map_err(|error| {
+            error.hint("a model that answers like this is not put into a bundle; look at the export")
+        })?;
         let boxes: usize = answers.iter().map(|answer| answer.candidates.len()).sum();
         if boxes == 0 {
-            watcher.warn("the known answers hold no box at all: they prove little; give pictures of parts with `--golden DIR`");
+            watcher.warn(
+                "the known answers hold no box at all: they prove little; give pictures of parts with `--golden DIR`",
+            );
         }
         let frames = frames.into_iter().zip(answers).enumerate().map(|(number, (frame, answer))| GoldenFrame {
             name: golden::entry_name(number),

@@ -27,8 +27,6 @@ pub(super) struct Calibration {
     pub(super) golden: Vec<PathBuf>,
     /// SHA-256 over the hashes of all usable pictures, sorted: part of the cache key.
     pub(super) set_hash: String,
-    /// Pictures that could not be read.
-    pub(super) unreadable: usize,
 }
 
 struct Run<'a> {
@@ -78,7 +76,14 @@ pub(super) fn calibrate(
             }
         }
         run.add(&frames, folder)?;
-        watcher.step("calibration", count((group * batch + files.len()).min(folder.files.len())), count(folder.files.len()));
+        watcher.step(
+            "calibration",
+            count((group * batch + files.len()).min(folder.files.len())),
+            count(folder.files.len()),
+        );
+    }
+    if unreadable > 0 {
+        watcher.warn(&format!("{unreadable} of {} calibration pictures were left out", folder.files.len()));
     }
     if run.seen.len() < LEAST_USABLE {
         return Err(Error::source_failed(format!(
@@ -94,7 +99,6 @@ pub(super) fn calibrate(
         reference: run.builder.finish(),
         golden: choose(&run.seen).into_iter().filter_map(|file| folder.files.get(file).cloned()).collect(),
         set_hash: sha256(hashes.concat().as_bytes()),
-        unreadable,
     })
 }
 

@@ -35,17 +35,16 @@ pub(super) fn choose(seen: &[Seen]) -> Vec<usize> {
         let new_classes = |seen: &Seen| seen.classes.difference(&shown).count();
         let distance = |seen: &Seen| {
             let to = |other: &&Seen| {
-                (seen.brightness - other.brightness).abs() / 64.0 + float64(seen.boxes.abs_diff(other.boxes)) / most_boxes
+                (seen.brightness - other.brightness).abs() / 64.0
+                    + float64(seen.boxes.abs_diff(other.boxes)) / most_boxes
             };
             chosen.iter().map(to).fold(f64::from(u16::MAX), f64::min)
         };
         // The first of equals wins, so the order by hash decides.
         let best = (0..left.len()).reduce(|best, next| {
             let (one, other) = (left[best], left[next]);
-            let better = new_classes(other)
-                .cmp(&new_classes(one))
-                .then(distance(other).total_cmp(&distance(one)))
-                .is_gt();
+            let better =
+                new_classes(other).cmp(&new_classes(one)).then(distance(other).total_cmp(&distance(one))).is_gt();
             if better { next } else { best }
         });
         let Some(best) = best else { break };

@@ -24,7 +24,7 @@ impl Compiler {
                 platform.name
             ))
             .hint(format!(
-                "`--target cpu` makes a bundle that runs on the CPU of any machine, also of a {}",
+                "`--target cpu` makes a bundle that runs on the CPU of any machine; {} can follow later",
                 platform.title
             ))),
         }

@@ -5,17 +5,27 @@
 //! onnx::Model ─ operators ─ weights ─ quantized ─ pin ─ layout ─ names ─▶ Prepared
 //! ```
 //!
+//! ```text
+//! Prepared ─ compile ─ calibrate (reference, choice of golden frames) ─ record ─ write aside ─ prove ─▶ line1.edge
+//! ```
+//!
 //! [`prepare`] refuses what cannot be decoded and says aloud what it decided; [`cache_key`] names everything that makes
-//! one bundle differ from another.
+//! one bundle differ from another; [`assemble`] goes the whole way.
 
+pub mod assemble;
 pub mod cache_key;
+mod calibrate;
+mod choice;
+pub mod compile;
 pub mod layout;
 mod names;
 mod operators;
+mod pictures;
 mod pin;
 mod precision;
 mod prepare;
 mod quantized;
+pub mod watcher;
 mod weights;
 
 pub use layout::LayoutChoice;

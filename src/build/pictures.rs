@@ -12,11 +12,11 @@ const EXTENSIONS: [&str; 8] = ["jpg", "jpeg", "png", "bmp", "tif", "tiff", "webp
 
 /// The picture files of one folder, by name.
 #[derive(Debug, Clone)]
-pub struct PictureFolder {
+pub(super) struct PictureFolder {
     /// The folder.
-    pub folder: PathBuf,
+    pub(super) folder: PathBuf,
     /// Files in it, by name.
-    pub files: Vec<PathBuf>,
+    pub(super) files: Vec<PathBuf>,
 }
 
 impl PictureFolder {
@@ -24,7 +24,7 @@ impl PictureFolder {
     ///
     /// # Errors
     /// [`crate::ErrorKind::Source`] when it cannot be read or holds no picture file.
-    pub fn list(folder: &Path) -> Result<PictureFolder> {
+    pub(super) fn list(folder: &Path) -> Result<PictureFolder> {
         let failed = |error: std::io::Error| {
             Error::source_failed("the folder of pictures cannot be read")
                 .because(error)

@@ -32,6 +32,9 @@ pub struct Recipe {
     /// How the outputs are to be read, when shape and metadata leave two readings.
     #[serde(default)]
     pub layout: Option<String>,
+    /// Tensors that become the outputs: the graph is cut behind them; default: as exported.
+    #[serde(default)]
+    pub outputs: Vec<String>,
     /// Class names, index = class id; only for models without names of their own.
     #[serde(default)]
     pub names: Vec<String>,
@@ -119,6 +122,7 @@ impl Recipe {
             shapes: Shapes::default(),
             precision: Precision::default(),
             layout: None,
+            outputs: Vec::new(),
             names: Vec::new(),
             thresholds: Thresholds::default(),
             guard: GuardRules::default(),

@@ -81,6 +81,9 @@ pub struct BuildFlags {
     /// How the outputs are to be read, where shape and metadata leave two readings
     #[arg(long, value_name = "LAYOUT")]
     pub layout: Option<String>,
+    /// Tensors that become the outputs: the graph is cut behind them
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    pub outputs: Vec<String>,
     /// Text file with one class name a line, for models without names of their own
     #[arg(long, value_name = "FILE")]
     pub names: Option<PathBuf>,

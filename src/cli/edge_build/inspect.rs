@@ -51,21 +51,36 @@ fn describe(bundle: &Bundle, signed: bool) -> String {
     row("id", bundle.id());
     row("target", &format!("{} ({})", manifest.target.platform, manifest.target.flavour));
     row("built by", &format!("edge-build {}, schema {}", manifest.edge_build, manifest.schema));
-    row("model", &format!("{}, opset {}, {}", manifest.source.file_name, manifest.source.opset, manifest.source.producer));
+    row(
+        "model",
+        &format!("{}, opset {}, {}", manifest.source.file_name, manifest.source.opset, manifest.source.producer),
+    );
     row("model sha256", &manifest.source.sha256);
     row(
         "input",
-        &format!("`{}`: batch {}, {} channels, {} px, {:?}", input.name, input.batch, input.channels, input.size, input.element),
+        &format!(
+            "`{}`: batch {}, {} channels, {} px, {:?}",
+            input.name, input.batch, input.channels, input.size, input.element
+        ),
     );
     row("output", &layout_text(&manifest.layout));
     row("classes", &class_text(&manifest.classes));
     row("precision", &precision_text(manifest));
     row("thresholds", &threshold_text(manifest));
-    row("reference", &manifest.guard.reference.as_ref().map_or_else(|| "none: soft checks only observe".to_owned(), reference_text));
+    row(
+        "reference",
+        &manifest.guard.reference.as_ref().map_or_else(|| "none: soft checks only observe".to_owned(), reference_text),
+    );
     row("decision", if manifest.decision.is_some() { "by the recipe's rule" } else { "none" });
     row(
         "known answers",
-        &format!("{} pictures {origin}, answered by {}, tolerance {:.2} px and {}", golden.frames.len(), golden.answered_by, golden.tolerance_px, golden.tolerance_score),
+        &format!(
+            "{} pictures {origin}, answered by {}, tolerance {:.2} px and {}",
+            golden.frames.len(),
+            golden.answered_by,
+            golden.tolerance_px,
+            golden.tolerance_score
+        ),
     );
     let plans = bundle.plan_names().collect::<Vec<_>>();
     row("plans", &if plans.is_empty() { "none".to_owned() } else { plans.join(", ") });
@@ -97,8 +112,13 @@ fn class_text(classes: &[String]) -> String {
 }
 
 fn precision_text(manifest: &Manifest) -> String {
-    let found: Vec<_> = manifest.precision.found.iter().map(|(name, layers)| format!("{name}: {layers} layers")).collect();
-    if found.is_empty() { manifest.precision.asked.clone() } else { format!("{} ({})", manifest.precision.asked, found.join(", ")) }
+    let found: Vec<_> =
+        manifest.precision.found.iter().map(|(name, layers)| format!("{name}: {layers} layers")).collect();
+    if found.is_empty() {
+        manifest.precision.asked.clone()
+    } else {
+        format!("{} ({})", manifest.precision.asked, found.join(", "))
+    }
 }
 
 fn threshold_text(manifest: &Manifest) -> String {

@@ -6,9 +6,10 @@ use crate::build::assemble::Order;
 use crate::build::compile::Compiler;
 use crate::cli::Terminal;
 use crate::config::Recipe;
-use crate::config::recipe::RECIPE_FILE;
+use crate::config::recipe::{ImageSize, RECIPE_FILE};
 use crate::error::{Error, Result};
 use crate::platform::Platform;
+use crate::units::SizePx;
 use std::path::{Path, PathBuf};
 
 const MOST_NAMES_BYTES: u64 = 1 << 20;
@@ -27,7 +28,13 @@ pub(super) fn check(flags: &BuildFlags, terminal: &mut Terminal) -> Result<Order
         None => this_machine(terminal)?,
     };
     let compiler = Compiler::for_platform(&platform, flags.cpu.options())?;
-    let options = Options::from_recipe(&recipe)?;
+    let options = Options {
+        imgsz: recipe.shapes.imgsz.as_ref().map(size).transpose()?,
+        batch: recipe.shapes.batch,
+        layout: recipe.layout.as_deref().map(str::parse).transpose()?,
+        names: if recipe.names.is_empty() { None } else { Some(recipe.names.clone()) },
+        outputs: recipe.outputs.clone(),
+    };
     let output = flags.output.clone().unwrap_or_else(|| default_output(&recipe, input));
     let name = recipe.name.clone().unwrap_or_else(|| stem(&output));
     Ok(Order { recipe, name, output, platform, compiler, options })
@@ -52,7 +59,10 @@ fn lay_over(recipe: &mut Recipe, flags: &BuildFlags) -> Result<()> {
         recipe.names = read_names(path)?;
     }
     if let Some(size) = &flags.imgsz {
-        recipe.shapes.imgsz = Some(crate::config::recipe::ImageSize::Text(size.clone()));
+        recipe.shapes.imgsz = Some(ImageSize::Text(size.clone()));
+    }
+    if !flags.outputs.is_empty() {
+        recipe.outputs.clone_from(&flags.outputs);
     }
     recipe.name = flags.name.clone().or(recipe.name.take());
     recipe.target = flags.target.clone().or(recipe.target.take());
@@ -71,8 +81,21 @@ fn lay_over(recipe: &mut Recipe, flags: &BuildFlags) -> Result<()> {
     Ok(())
 }
 
+/// `N` for a square, `WIDTHxHEIGHT` for all else.
+fn size(given: &ImageSize) -> Result<SizePx> {
+    let text = given.to_string();
+    let (width, height) = text.split_once(['x', 'X', '×']).unwrap_or((&text, &text));
+    let side = |text: &str| text.trim().parse::<u32>().ok().filter(|side| (1..=16_384).contains(side));
+    match (side(width), side(height)) {
+        (Some(width), Some(height)) => Ok(SizePx::new(width, height)),
+        _ => Err(Error::usage(format!("found image size `{text}`, expected a number of pixels or WIDTHxHEIGHT"))
+            .hint("write `--imgsz 640` or `--imgsz 640x384`")),
+    }
+}
+
 fn read_names(path: &Path) -> Result<Vec<String>> {
-    let failed = |error: std::io::Error| Error::usage("the class names cannot be read").because(error).at(path.display());
+    let failed =
+        |error: std::io::Error| Error::usage("the class names cannot be read").because(error).at(path.display());
     let about = std::fs::metadata(path).map_err(failed)?;
     if !about.is_file() || about.len() > MOST_NAMES_BYTES {
         return Err(Error::usage("found no small text file, expected one class name a line").at(path.display()));
@@ -80,8 +103,13 @@ fn read_names(path: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(path).map_err(failed)?;
     let names: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
     match names.iter().position(String::is_empty) {
-        Some(at) => Err(Error::usage(format!("line {}: found no name, expected one class name a line", at + 1)).at(path.display())),
-        None if names.is_empty() => Err(Error::usage("found no name, expected one class name a line").at(path.display())),
+        Some(at) => {
+            Err(Error::usage(format!("line {}: found no name, expected one class name a line", at + 1))
+                .at(path.display()))
+        }
+        None if names.is_empty() => {
+            Err(Error::usage("found no name, expected one class name a line").at(path.display()))
+        }
         None => Ok(names),
     }
 }

@@ -19,7 +19,9 @@ pub(super) fn run(json: bool, terminal: &mut Terminal) -> Result<()> {
         let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}")).collect();
         terminal.data(cells.join("  ").trim_end())?;
     }
-    terminal.data("\nMemory is nominal unless marked `reported`. Only `cpu` can be built so far; the sources stand in `--json`.")
+    terminal.data(
+        "\nMemory is nominal unless marked `reported`. Only `cpu` can be built so far; the sources stand in `--json`.",
+    )
 }
 
 fn row(platform: &Platform) -> [String; 5] {
