@@ -53,6 +53,8 @@ pub mod onnx;
 pub mod platform;
 pub mod sinks;
 pub mod telemetry;
+#[cfg(test)]
+mod test_inputs;
 pub mod units;
 
 pub use error::{Error, ErrorKind, Result};
