@@ -1,6 +1,7 @@
 //! Helpers of all test programs.
 #![allow(dead_code, reason = "every test program uses only some of them")]
 
+pub(crate) mod cases;
 pub(crate) mod graphs;
 
 use std::path::{Path, PathBuf};

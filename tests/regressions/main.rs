@@ -4,5 +4,17 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bad_model_files;
+mod d01_layout_mistaken;
+mod d02_nms_free;
+mod d03_other_tasks;
+mod d04_wrong_names;
 mod d07_box_flood;
+mod p01_asymmetric_qdq;
+mod p02_dynamic_input;
+mod p08_weak_cache_key;
 mod r08_crossed_ids;
+mod s02_plugin_node;
+mod s03_output_count;
+mod s11_other_sizes;
+mod shared_models;
