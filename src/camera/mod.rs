@@ -1,8 +1,10 @@
 //! Cameras and other sources: pixels in, [`Frame`]s out. One thread a camera; no inference, no judgement here.
 
 mod files;
+mod http;
 mod jpeg;
 pub mod pictures;
+pub mod reopen;
 mod replay;
 pub mod request;
 pub mod sim;
@@ -12,7 +14,7 @@ mod v4l2;
 pub use request::CameraRequest;
 pub use spec::{Place, ReplayOptions, SourceSpec};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::frame::{Frame, StreamName};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -102,7 +104,7 @@ pub fn open(spec: &SourceSpec, stream: StreamName) -> Result<Box<dyn Camera>> {
         Place::Path(path) => Box::new(files::FilesSource::open_path(path, stream, memory)?),
         Place::Glob(pattern) => Box::new(files::FilesSource::open_pattern(pattern, stream, memory)?),
         Place::Replay(options) => Box::new(replay::ReplaySource::open(options, stream, memory)?),
+        Place::Http(address) => Box::new(http::HttpCamera::open(address, spec.request.silence(), stream, memory)?),
         Place::Sim(text) => Box::new(sim::SimCamera::open(&sim::SimOptions::parse(text)?, stream)?),
-        other => return Err(Error::unexpected(format!("this source cannot be opened yet: {other:?}"))),
     })
 }

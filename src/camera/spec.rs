@@ -136,6 +136,7 @@ fn parse_place(text: &str) -> Result<Place> {
         return parse_replay(rest).map(Place::Replay);
     }
     if let Some(rest) = text.strip_prefix("sim:") {
+        super::sim::SimOptions::parse(rest)?;
         return Ok(Place::Sim(rest.to_owned()));
     }
     if text == "sim" {

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "every test program uses only some of them")]
 
 pub(crate) mod cases;
+pub(crate) mod fake_camera;
 pub(crate) mod graphs;
 
 use std::path::{Path, PathBuf};

@@ -5,14 +5,19 @@
 mod common;
 
 mod bad_model_files;
+mod c01_silent_source;
+mod c04_usb_unplug;
+mod camera_child;
 mod d01_layout_mistaken;
 mod d02_nms_free;
 mod d03_other_tasks;
 mod d04_wrong_names;
 mod d07_box_flood;
+mod n04_picture_kinds;
 mod p01_asymmetric_qdq;
 mod p02_dynamic_input;
 mod p08_weak_cache_key;
+mod r07_device_nodes;
 mod r08_crossed_ids;
 mod s02_plugin_node;
 mod s03_output_count;
