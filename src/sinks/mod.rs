@@ -5,8 +5,11 @@ use crate::error::Result;
 pub mod draw;
 pub mod http;
 pub mod json;
+pub mod metrics;
 pub mod row;
+pub mod save;
 pub mod space;
+pub mod terminal;
 
 /// A place where results go. One thread owns it and gives it every row of its streams in order.
 pub trait Sink: Send {

@@ -56,6 +56,7 @@ pub(super) struct Latest {
     pub(super) number: u64,
     pub(super) captured_at: Option<SystemTime>,
     pub(super) trust: Option<Trust>,
+    pub(super) trust_since: Option<Instant>,
     pub(super) reasons: Vec<Reason>,
     pub(super) observed: Vec<Reason>,
     pub(super) decision: Option<Decision>,
@@ -235,6 +236,9 @@ impl Latest {
         }
         self.number = row.number.unwrap_or(self.number);
         self.captured_at = row.captured_at;
+        if self.trust != Some(row.trust) {
+            self.trust_since = Some(now);
+        }
         self.trust = Some(row.trust);
         self.reasons.clone_from(&row.reasons);
         self.observed.clone_from(&row.observed);

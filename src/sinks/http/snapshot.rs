@@ -284,15 +284,15 @@ impl Look<'_> {
         }
         let because = latest.reasons.first().map(|reason| reason.name());
         if latest.trust == Some(Trust::Fault) {
-            return (Word::NotInspected, because, latest.decision_since);
+            return (Word::NotInspected, because, latest.trust_since);
         }
         match latest.decision {
             Some(Decision::Pass) => (Word::Pass, because, latest.decision_since),
             Some(Decision::Reject) => (Word::Reject, because, latest.decision_since),
             Some(Decision::NotInspected) => (Word::NotInspected, because.or(Some("late")), latest.decision_since),
-            None if slot.setup.has_rule => (Word::NotInspected, Some("no_part"), None),
-            None if latest.trust == Some(Trust::Suspect) => (Word::Check, because, None),
-            None => (Word::Running, None, None),
+            None if slot.setup.has_rule => (Word::NotInspected, Some("no_part"), latest.trust_since),
+            None if latest.trust == Some(Trust::Suspect) => (Word::Check, because, latest.trust_since),
+            None => (Word::Running, None, latest.trust_since),
         }
     }
 

@@ -1,1 +1,160 @@
+"use strict";
+// The engineer's page: every stream with its picture, trust, reasons, timings and counts.
 
+const find = (id) => document.getElementById(id);
+const cards = new Map();
+const stages = ["preprocess", "transfer", "inference", "postprocess"];
+
+/** A list of names and values whose values can be set later. */
+class Facts {
+  constructor(element, keys) {
+    this.values = new Map();
+    for (const key of keys) {
+      const value = make("dd");
+      this.values.set(key, value);
+      element.append(make("div", "", null, [make("dt", "", text(key)), value]));
+    }
+  }
+
+  set(key, value, title) {
+    const element = this.values.get(key);
+    say(element, value);
+    if (title !== undefined && element.title !== title) element.title = title;
+  }
+}
+
+const ms = (value) => (value < 100 ? value.toFixed(1) : Math.round(value)) + " ms";
+
+class Card {
+  constructor(name) {
+    this.state = make("span", "state");
+    this.trust = make("span", "pill");
+    this.decision = make("span", "pill");
+    this.image = make("img");
+    this.none = make("p", "none");
+    this.reasons = make("ul", "reasons");
+    this.picture = new Picture(this.image, name);
+    const facts = make("dl", "facts");
+    this.facts = new Facts(facts, ["rate", "age_p50", "age_p99", "last_frame", "frame", "dropped", "before_nms"]);
+    const totals = make("dl", "facts totals");
+    this.totals = new Facts(totals, ["trusted", "suspect", "fault", "pass", "reject", "not_inspected"]);
+    this.bar = make("div", "bar");
+    this.parts = stages.map((stage) => make("span", stage));
+    this.bar.append(...this.parts);
+    this.legend = make("p", "legend");
+    this.boxes = make("tbody");
+    this.element = make("section", "card", null, [
+      make("h2", "", null, [make("span", "name", name), this.state, this.trust, this.decision]),
+      make("div", "seen", null, [
+        make("div", "view", null, [this.image, this.none]),
+        make("table", "", null, [this.boxes]),
+      ]),
+      make("div", "data", null, [
+        this.reasons,
+        facts,
+        make("h3", "", text("timings")), this.bar, this.legend,
+        make("h3", "", text("totals")), totals,
+      ]),
+    ]);
+  }
+
+  show(stream) {
+    this.element.dataset.state = stream.state;
+    say(this.state, text("state_" + stream.state) + (stream.lost ? ": " + stream.lost : ""));
+    const isLive = stream.state === "live";
+    const hasRule = !["running", "check"].includes(stream.word);
+    pill(this.trust, stream.trust || "", stream.trust && isLive ? text(stream.trust) : "");
+    pill(this.decision, hasRule ? stream.word : "", text(hasRule ? stream.word : "no_rule"));
+    this.picture.show(stream.picture);
+    say(this.none, stream.picture ? "" : text(stream.state === "waiting" ? "waiting" : "no_picture_now"));
+    this.showReasons(stream);
+    this.facts.set("rate", stream.fps.toFixed(1));
+    this.facts.set("age_p50", ms(stream.age_p50_ms));
+    this.facts.set("age_p99", ms(stream.age_p99_ms));
+    this.facts.set("last_frame", stream.frame_age_ms === null ? text("never") : age(stream.frame_age_ms));
+    this.facts.set("frame", stream.frame);
+    this.facts.set("dropped", stream.frames_dropped);
+    this.facts.set("before_nms", stream.boxes_before_nms);
+    for (const key of Object.keys(stream.totals)) this.totals.set(key, stream.totals[key]);
+    this.showTimings(stream.timings_ms);
+    this.showBoxes(stream);
+  }
+
+  showReasons(stream) {
+    const lines = stream.reasons.map((reason) => [reason, cause(reason)[0]]);
+    for (const reason of stream.observed) lines.push([reason, cause(reason)[0] + " (" + text("observed") + ")"]);
+    const key = JSON.stringify(lines);
+    if (key === this.reasonsKey) return;
+    this.reasonsKey = key;
+    this.reasons.replaceChildren(...lines.map(([name, line]) => make("li", "", null, [make("code", "", name), " " + line])));
+  }
+
+  showTimings(timings) {
+    const whole = stages.reduce((sum, stage) => sum + timings[stage], 0) || 1;
+    stages.forEach((stage, index) => {
+      this.parts[index].style.flexGrow = timings[stage] / whole;
+    });
+    say(this.legend, stages.filter((stage) => timings[stage] > 0).map((stage) => text(stage) + " " + ms(timings[stage])).join("  ·  "));
+  }
+
+  showBoxes(stream) {
+    const rows = stream.detections.map((found) => [found.class, found.score.toFixed(2), found.box.map(Math.round).join(", ")]);
+    if (rows.length === 0) {
+      const line = stream.trust === "fault" ? "withheld" : stream.state === "live" ? "none" : "no_picture_now";
+      rows.push([text(line), "", ""]);
+    }
+    const key = JSON.stringify(rows);
+    if (key === this.boxesKey) return;
+    this.boxesKey = key;
+    this.boxes.replaceChildren(...rows.map((row) => make("tr", "", null, row.map((cell) => make("td", "", cell)))));
+  }
+}
+
+function pill(element, kind, content) {
+  element.dataset.kind = kind;
+  say(element, content);
+  element.hidden = !content;
+}
+
+function age(milliseconds) {
+  return milliseconds < 1000 ? Math.round(milliseconds) + " ms" : duration(milliseconds / 1000);
+}
+
+const engine = new Facts(find("engine"), ["bundle", "backend", "proved", "engine", "memory", "process", "uptime"]);
+for (const [address, key] of [["/line", "operator_page"], ["/metrics", "metrics"], ["/healthz", "health"]]) {
+  const link = make("a", "", text(key));
+  link.href = address;
+  find("links").append(link);
+}
+say(find("phase"), text("connecting"));
+
+listen(
+  (snapshot) => {
+    const facts = snapshot.engine;
+    const ready = snapshot.ready ? "ready" : snapshot.phase === "ready" ? "not_ready" : "phase_" + snapshot.phase;
+    pill(find("phase"), snapshot.ready ? "ready" : "not_ready", text(snapshot.ready ? "phase_ready" : ready));
+    engine.set("bundle", facts.bundle ? facts.bundle + "  " + facts.sha256.slice(0, 12) : "–", facts.sha256 || "");
+    engine.set("backend", facts.backend || "–");
+    engine.set("proved", facts.proved_at ? clock(Date.parse(facts.proved_at)) : text("never"), facts.proved_at || "");
+    engine.set("engine", text(facts.answering ? "engine_answering" : "engine_not_answering"));
+    const memory = facts.memory_bytes;
+    engine.set("memory", bytes(memory.allocated) + " / " + text("peak") + " " + bytes(memory.peak));
+    engine.set("process", facts.process_resident_bytes ? bytes(facts.process_resident_bytes) : "–");
+    engine.set("uptime", duration(snapshot.uptime_s));
+    for (const stream of snapshot.streams) {
+      if (!cards.has(stream.name)) {
+        const card = new Card(stream.name);
+        cards.set(stream.name, card);
+        find("streams").append(card.element);
+      }
+      cards.get(stream.name).show(stream);
+    }
+    find("streams").dataset.count = Math.min(snapshot.streams.length, 4);
+  },
+  (silent) => {
+    document.body.classList.toggle("silent", silent);
+    find("silence").hidden = !silent;
+    say(find("silence"), text("lost_connection"));
+    if (silent) for (const card of cards.values()) card.picture.show(false);
+  },
+);

@@ -1,1 +1,228 @@
+"use strict";
+// The texts of both pages and the little that they share. Text from outside goes into the page through textContent alone.
 
+const texts = {
+  en: {
+    pass: "PASS", reject: "REJECT", not_inspected: "NOT INSPECTED", running: "RUNNING", check: "CHECK",
+    no_data: "NO DATA", trusted: "trusted", suspect: "suspect", fault: "fault",
+    since: "since", part: "part", last_reject: "last reject", ago: "ago", by_hand: "Check by hand all parts since",
+    do_pass: "Nothing to do.", do_reject: "Take this part out.", do_running: "Nothing to do.",
+    do_no_data: "This page has lost its station. Do not go by it: look at the machine, call maintenance.",
+    no_picture_now: "no picture", waiting: "waiting for the first picture", connecting: "connecting…",
+    phase_starting: "starting", phase_warming_up: "warming up", phase_proving: "proving the known answers",
+    phase_ready: "ready", phase_fault: "fault", phase_stopping: "stopping", not_ready: "not ready",
+    state_waiting: "waiting", state_live: "live", state_silent: "silent", state_lost: "camera lost",
+    engine: "Engine", bundle: "bundle", backend: "backend", proved: "proved", uptime: "up", heartbeat: "heartbeat",
+    engine_answering: "answering", engine_not_answering: "not answering", never: "never",
+    memory: "memory", allocated: "in use", peak: "peak", reserved: "reserved", process: "process",
+    results: "Results", rate: "results a second", age_p50: "age, half below", age_p99: "age, 99 % below",
+    frame: "frame", before_nms: "boxes before NMS", dropped: "frames dropped", last_frame: "last frame",
+    timings: "Time of the last frame", preprocess: "preprocess", transfer: "transfer", inference: "inference",
+    postprocess: "postprocess", boxes: "Boxes", none: "none", withheld: "withheld: the answer is a fault",
+    totals: "Since the start", trust: "Trust", decision: "Decision", reasons: "Why", observed: "seen, not judged yet",
+    operator_page: "operator page", metrics: "metrics", health: "health", no_rule: "no rule", more: "more",
+    lost_connection: "No message for more than 2 seconds. What you see is old.",
+  },
+  zh: {
+    pass: "合格", reject: "不合格", not_inspected: "未检测", running: "运行中", check: "请检查",
+    no_data: "无数据", trusted: "可信", suspect: "可疑", fault: "故障",
+    since: "开始于", part: "工件", last_reject: "上次不合格", ago: "前", by_hand: "请人工检查此时间之后的全部工件：",
+    do_pass: "无需操作。", do_reject: "请取出此工件。", do_running: "无需操作。",
+    do_no_data: "本页面与工位失去连接，请勿以此为准：查看设备，并通知维修。",
+    no_picture_now: "无图像", waiting: "等待第一幅图像", connecting: "正在连接…",
+    phase_starting: "启动中", phase_warming_up: "预热中", phase_proving: "自检中",
+    phase_ready: "就绪", phase_fault: "故障", phase_stopping: "停止中", not_ready: "未就绪",
+    state_waiting: "等待", state_live: "实时", state_silent: "无更新", state_lost: "相机丢失",
+    engine: "推理引擎", bundle: "模型包", backend: "后端", proved: "自检通过", uptime: "运行时间", heartbeat: "心跳",
+    engine_answering: "正常", engine_not_answering: "无响应", never: "从未",
+    memory: "内存", allocated: "已用", peak: "峰值", reserved: "预留", process: "进程",
+    results: "结果", rate: "每秒结果数", age_p50: "延迟 p50", age_p99: "延迟 p99",
+    frame: "帧号", before_nms: "NMS 前框数", dropped: "丢帧", last_frame: "最近一帧",
+    timings: "上一帧耗时", preprocess: "预处理", transfer: "传输", inference: "推理",
+    postprocess: "后处理", boxes: "检测框", none: "无", withheld: "结果为故障，不予显示",
+    totals: "启动以来", trust: "可信度", decision: "判定", reasons: "原因", observed: "已观察，暂不判定",
+    operator_page: "操作员页面", metrics: "指标", health: "健康状态", no_rule: "无规则", more: "更多",
+    lost_connection: "超过 2 秒没有消息，当前显示的内容已过期。",
+  },
+};
+
+// What stands in the way: [what is the matter, what to do now].
+const causes = {
+  en: {
+    starting: ["Starting: the self-test is running.", "Please wait."],
+    stopping: ["The inspection is being shut down.", "Set parts aside."],
+    engine_stuck: ["The inspection does not answer.", "Set parts aside and call maintenance."],
+    camera_lost: ["The camera is lost.", "Check its cable and power. Set parts aside."],
+    silent: ["No new pictures.", "Check camera and belt. Set parts aside."],
+    late: ["The answer came too late.", "Check this part by hand."],
+    no_part: ["No part yet.", "Waiting for the first part."],
+    nan: ["The network's answer is not a number.", "Set parts aside and call maintenance."],
+    infinite: ["The network's answer is infinite.", "Set parts aside and call maintenance."],
+    score_range: ["Scores are out of range.", "Set parts aside and call maintenance."],
+    class_range: ["A class is out of range.", "Set parts aside and call maintenance."],
+    all_zero: ["The network answers nothing but zeros.", "Set parts aside and call maintenance."],
+    wrong_frame: ["The answer belongs to another picture.", "Set parts aside and call maintenance."],
+    engine_error: ["The engine reports an error.", "Set parts aside and call maintenance."],
+    box_surge: ["Far more boxes than usual.", "Check this part by hand."],
+    confidence_explosion: ["Scores far higher than usual.", "Check this part by hand."],
+    small_objects_vanished: ["Small features are missing.", "Check the part, lens and focus."],
+    boxes_vanished: ["Expected features are missing.", "Check the part and the camera's position."],
+    boxes_outside: ["Boxes lie outside the picture.", "Check this part by hand."],
+    dark: ["The picture is dark.", "Check the light."],
+    over_exposed: ["The picture is too bright.", "Check light and exposure."],
+    low_contrast: ["The picture has no contrast.", "Check lens, cover and light."],
+    blurred: ["The picture is blurred.", "Clean the lens, check the focus."],
+    shifted: ["The camera has moved.", "Put the camera back in its place."],
+    torn: ["The picture is torn.", "Check the camera's cable."],
+    frozen: ["The camera repeats one picture.", "Unplug the camera and plug it in again."],
+    unreadable: ["The picture cannot be read.", "Check the camera's cable."],
+    no_picture: ["The camera gives no picture.", "Check its cable and power."],
+  },
+  zh: {
+    starting: ["正在启动：自检中。", "请稍候。"],
+    stopping: ["检测正在停止。", "请将工件另放。"],
+    engine_stuck: ["检测程序无响应。", "请将工件另放，并通知维修。"],
+    camera_lost: ["相机丢失。", "检查相机线缆和电源，将工件另放。"],
+    silent: ["没有新的图像。", "检查相机和传送带，将工件另放。"],
+    late: ["结果超时。", "请人工检查此工件。"],
+    no_part: ["尚无工件。", "等待第一个工件。"],
+    nan: ["网络输出不是有效数字。", "请将工件另放，并通知维修。"],
+    infinite: ["网络输出为无穷大。", "请将工件另放，并通知维修。"],
+    score_range: ["置信度超出范围。", "请将工件另放，并通知维修。"],
+    class_range: ["类别超出范围。", "请将工件另放，并通知维修。"],
+    all_zero: ["网络输出全为零。", "请将工件另放，并通知维修。"],
+    wrong_frame: ["结果属于另一幅图像。", "请将工件另放，并通知维修。"],
+    engine_error: ["推理引擎报告错误。", "请将工件另放，并通知维修。"],
+    box_surge: ["检测框异常增多。", "请人工检查此工件。"],
+    confidence_explosion: ["置信度异常偏高。", "请人工检查此工件。"],
+    small_objects_vanished: ["小目标缺失。", "检查工件、镜头和对焦。"],
+    boxes_vanished: ["应有的目标缺失。", "检查工件和相机位置。"],
+    boxes_outside: ["检测框超出图像。", "请人工检查此工件。"],
+    dark: ["图像过暗。", "检查光源。"],
+    over_exposed: ["图像过亮。", "检查光源和曝光。"],
+    low_contrast: ["图像缺乏对比度。", "检查镜头、防护罩和光源。"],
+    blurred: ["图像模糊。", "清洁镜头，检查对焦。"],
+    shifted: ["相机已移位。", "将相机放回原位。"],
+    torn: ["图像撕裂。", "检查相机线缆。"],
+    frozen: ["相机重复同一幅图像。", "重新插拔相机。"],
+    unreadable: ["图像无法读取。", "检查相机线缆。"],
+    no_picture: ["相机没有图像。", "检查相机线缆和电源。"],
+  },
+};
+
+const asked = new URLSearchParams(location.search).get("lang") || navigator.language || "en";
+const language = asked.toLowerCase().startsWith("zh") ? "zh" : "en";
+document.documentElement.lang = language === "zh" ? "zh-CN" : "en";
+
+function text(key) {
+  return texts[language][key] || key;
+}
+
+function cause(key) {
+  return causes[language][key] || [key, ""];
+}
+
+/** An element with a class, a text and children. */
+function make(tag, name, content, children) {
+  const element = document.createElement(tag);
+  if (name) element.className = name;
+  if (content !== undefined && content !== null) element.textContent = content;
+  for (const child of children || []) element.append(child);
+  return element;
+}
+
+/** Sets a text only when it differs, so that nothing flickers and selections stay. */
+function say(element, content) {
+  const wanted = content === undefined || content === null ? "" : String(content);
+  if (element.textContent !== wanted) element.textContent = wanted;
+}
+
+function clock(milliseconds) {
+  return new Date(milliseconds).toLocaleTimeString(language === "zh" ? "zh-CN" : "en-GB");
+}
+
+function duration(seconds) {
+  const [s, min, h, d] = language === "zh" ? [" 秒", " 分", " 小时", " 天"] : [" s", " min", " h", " d"];
+  if (seconds < 60) return Math.floor(seconds) + s;
+  if (seconds < 3600) return Math.floor(seconds / 60) + min;
+  if (seconds < 86400) return Math.floor(seconds / 3600) + h + " " + Math.floor((seconds % 3600) / 60) + min;
+  return Math.floor(seconds / 86400) + d + " " + Math.floor((seconds % 86400) / 3600) + h;
+}
+
+function bytes(count) {
+  for (const [size, unit] of [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
+    if (count >= size) return (count / size).toFixed(1) + " " + unit;
+  }
+  return count + " B";
+}
+
+/**
+ * Calls `show(snapshot)` for every message, and `silent(true)` by this page's own clock once the last message is 2 seconds
+ * old: a page must never go on showing what it no longer knows.
+ */
+function listen(show, silent) {
+  let last = performance.now();
+  let isSilent = false;
+  const tell = (now) => {
+    if (now !== isSilent) silent((isSilent = now));
+  };
+  setInterval(() => tell(performance.now() - last > 2000), 200);
+  const open = () => {
+    const source = new EventSource("/events");
+    source.onmessage = (message) => {
+      const snapshot = JSON.parse(message.data);
+      last = performance.now();
+      show(snapshot);
+      tell(false);
+    };
+    source.onerror = () => {
+      if (source.readyState === EventSource.CLOSED) setTimeout(open, 2000);
+    };
+  };
+  open();
+}
+
+/** Keeps an <img> at the present picture of a stream, a few times a second while somebody looks; hides it when there is none. */
+class Picture {
+  constructor(image, name) {
+    this.image = image;
+    this.address = "/preview/" + encodeURIComponent(name) + ".jpg";
+    this.wanted = false;
+    this.busy = false;
+    this.next = 0;
+    image.hidden = true;
+    image.alt = "";
+  }
+
+  async show(wanted) {
+    this.wanted = wanted;
+    if (!wanted) this.clear();
+    if (!wanted || this.busy || document.hidden || performance.now() < this.next) return;
+    this.busy = true;
+    this.next = performance.now() + 180;
+    try {
+      const answer = await fetch(this.address, { signal: AbortSignal.timeout(1500) });
+      const blob = answer.ok ? await answer.blob() : null;
+      if (blob && this.wanted) this.put(URL.createObjectURL(blob));
+      else this.clear();
+    } catch {
+      this.clear();
+    }
+    this.busy = false;
+  }
+
+  put(address) {
+    const old = this.image.src;
+    this.image.src = address;
+    this.image.hidden = false;
+    if (old.startsWith("blob:")) URL.revokeObjectURL(old);
+  }
+
+  clear() {
+    if (this.image.hidden) return;
+    const old = this.image.src;
+    this.image.hidden = true;
+    this.image.removeAttribute("src");
+    if (old.startsWith("blob:")) URL.revokeObjectURL(old);
+  }
+}

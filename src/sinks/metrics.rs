@@ -1,0 +1,184 @@
+//! The sink that counts rows for `/metrics`. Handles are kept from row to row: nothing is looked up twice.
+
+use super::Sink;
+use super::row::Row;
+use crate::decision::Decision;
+use crate::error::Result;
+use crate::frame::StreamName;
+use crate::guard::{Reason, Trust};
+use crate::telemetry::{Counter, Gauge, Histogram, Labels, Metric, Telemetry};
+use crate::units::{count, float64};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Counts results, reasons, decisions, ages, timings and memory.
+pub struct RowMetrics {
+    telemetry: Arc<Telemetry>,
+    streams: Vec<StreamMetrics>,
+    engines: Vec<EngineMetrics>,
+}
+
+struct StreamMetrics {
+    name: StreamName,
+    trust: [Counter; 3],
+    decisions: [Counter; 3],
+    detections: Counter,
+    age: Histogram,
+    reasons: Vec<(Reason, Counter)>,
+    observed: Vec<(Reason, Counter)>,
+}
+
+struct EngineMetrics {
+    bundle: String,
+    stages: [Histogram; 4],
+    memory: [Gauge; 3],
+    errors: Counter,
+    proof_timestamp: Gauge,
+}
+
+impl RowMetrics {
+    /// Counts into `telemetry`.
+    pub fn new(telemetry: Arc<Telemetry>) -> Self {
+        RowMetrics { telemetry, streams: Vec::new(), engines: Vec::new() }
+    }
+
+    fn stream(&mut self, name: &StreamName) -> &mut StreamMetrics {
+        let position = self.streams.iter().position(|stream| stream.name == *name).unwrap_or_else(|| {
+            self.streams.push(StreamMetrics::new(&self.telemetry, name));
+            self.streams.len() - 1
+        });
+        &mut self.streams[position]
+    }
+
+    fn engine(&mut self, bundle: &str) -> &EngineMetrics {
+        let position = self.engines.iter().position(|engine| engine.bundle == bundle).unwrap_or_else(|| {
+            self.engines.push(EngineMetrics::new(&self.telemetry, bundle));
+            self.engines.len() - 1
+        });
+        &self.engines[position]
+    }
+}
+
+impl StreamMetrics {
+    fn new(telemetry: &Telemetry, name: &StreamName) -> Self {
+        let counter = |metric| telemetry.counter(metric, Labels::stream(name));
+        StreamMetrics {
+            name: Arc::clone(name),
+            trust: [Metric::ResultsTrusted, Metric::ResultsSuspect, Metric::ResultsFault].map(counter),
+            decisions: [Metric::DecisionsPass, Metric::DecisionsReject, Metric::DecisionsNotInspected].map(counter),
+            detections: counter(Metric::Detections),
+            age: telemetry.histogram(Metric::ResultAge, Labels::stream(name)),
+            reasons: Vec::new(),
+            observed: Vec::new(),
+        }
+    }
+}
+
+impl EngineMetrics {
+    fn new(telemetry: &Telemetry, bundle: &str) -> Self {
+        let labels = Labels::engine(bundle);
+        EngineMetrics {
+            bundle: bundle.to_owned(),
+            stages: [Metric::Preprocess, Metric::Transfer, Metric::Inference, Metric::Postprocess]
+                .map(|metric| telemetry.histogram(metric, labels)),
+            memory: [Metric::MemoryAllocated, Metric::MemoryPeak, Metric::MemoryReserved]
+                .map(|metric| telemetry.gauge(metric, labels)),
+            errors: telemetry.counter(Metric::EngineErrors, labels),
+            proof_timestamp: telemetry.gauge(Metric::ProofTimestamp, labels),
+        }
+    }
+}
+
+fn count_reasons(
+    telemetry: &Telemetry,
+    metric: Metric,
+    stream: &str,
+    seen: &[Reason],
+    kept: &mut Vec<(Reason, Counter)>,
+) {
+    for reason in seen {
+        match kept.iter().find(|(known, _)| known == reason) {
+            Some((_, counter)) => counter.increment(),
+            None => {
+                let counter = telemetry.counter(metric, Labels::stream(stream).because(reason.name()));
+                counter.increment();
+                kept.push((*reason, counter));
+            }
+        }
+    }
+}
+
+impl Sink for RowMetrics {
+    fn put(&mut self, row: &Row) -> Result<()> {
+        let telemetry = Arc::clone(&self.telemetry);
+        let stream = self.stream(&row.stream);
+        match row.trust {
+            Trust::Trusted => stream.trust[0].increment(),
+            Trust::Suspect => stream.trust[1].increment(),
+            Trust::Fault => stream.trust[2].increment(),
+        }
+        match row.decision {
+            Some(Decision::Pass) => stream.decisions[0].increment(),
+            Some(Decision::Reject) => stream.decisions[1].increment(),
+            Some(Decision::NotInspected) => stream.decisions[2].increment(),
+            None => {}
+        }
+        stream.detections.add(count(row.usable_detections().map_or(0, <[_]>::len)));
+        stream.age.observe_ms(row.age_ms);
+        count_reasons(&telemetry, Metric::GuardReasons, &row.stream, &row.reasons, &mut stream.reasons);
+        count_reasons(&telemetry, Metric::GuardObserved, &row.stream, &row.observed, &mut stream.observed);
+        let engine = self.engine(&row.engine.bundle);
+        if row.reasons.contains(&Reason::EngineError) {
+            engine.errors.increment();
+        } else if row.timings.inference_ms > 0.0 {
+            let timings = &row.timings;
+            let stages = [timings.preprocess_ms, timings.transfer_ms, timings.inference_ms, timings.postprocess_ms];
+            engine.stages.iter().zip(stages).for_each(|(stage, time_ms)| stage.observe_ms(time_ms));
+        }
+        let figures = [row.memory.allocated, row.memory.peak, row.memory.reserved];
+        engine.memory.iter().zip(figures).for_each(|(gauge, bytes)| gauge.set(float64(bytes.0)));
+        if let Some(Ok(since)) = row.proved_at.map(|at| at.duration_since(SystemTime::UNIX_EPOCH)) {
+            engine.proof_timestamp.set(since.as_secs_f64());
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sinks::row::tests::row;
+
+    #[test]
+    fn every_row_is_counted_once() {
+        let telemetry = Telemetry::new();
+        let mut sink = RowMetrics::new(Arc::clone(&telemetry));
+        sink.put(&row()).unwrap();
+        sink.put(&Row { trust: Trust::Suspect, observed: vec![Reason::Blurred], decision: None, ..row() }).unwrap();
+        let fault = Row {
+            trust: Trust::Fault,
+            reasons: vec![Reason::Nan, Reason::Dark],
+            decision: Some(Decision::NotInspected),
+            ..row()
+        };
+        sink.put(&fault).unwrap();
+        sink.put(&fault).unwrap();
+        let total = |metric, labels| telemetry.total(metric, labels);
+        let stream = Labels::stream("cam0");
+        assert_eq!(total(Metric::ResultsTrusted, stream), 1);
+        assert_eq!(total(Metric::ResultsSuspect, stream), 1);
+        assert_eq!(total(Metric::ResultsFault, stream), 2);
+        assert_eq!(total(Metric::DecisionsReject, stream), 1);
+        assert_eq!(total(Metric::DecisionsNotInspected, stream), 2);
+        assert_eq!(total(Metric::DecisionsPass, Labels::NONE), 0);
+        assert_eq!(total(Metric::GuardReasons, stream.because("nan")), 2);
+        assert_eq!(total(Metric::GuardReasons, Labels::NONE), 4);
+        assert_eq!(total(Metric::GuardObserved, stream.because("blurred")), 1);
+        assert_eq!(total(Metric::Detections, stream), 2, "boxes of a fault do not count");
+        assert!(telemetry.to_prometheus().contains("edge_memory_peak_bytes{engine=\"line1\"} 20"));
+    }
+}
