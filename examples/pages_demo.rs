@@ -84,7 +84,7 @@ fn row(name: &str, station: usize, number: u64) -> Row {
     };
     Row {
         stream: name.into(),
-        number,
+        number: Some(number),
         captured_at: frame.captured_at,
         source: None,
         trust,

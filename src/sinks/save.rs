@@ -149,7 +149,10 @@ fn drawing(row: &Row) -> Drawing {
         text.push_str("  part ");
         text.push_str(part);
     }
-    text.push_str(&format!("  {} #{}", row.stream, row.number));
+    text.push_str(&format!("  {}", row.stream));
+    if let Some(number) = row.number {
+        text.push_str(&format!(" #{number}"));
+    }
     Drawing {
         detections: row.usable_detections().unwrap_or_default().to_vec(),
         classes: Arc::clone(&row.engine.classes),
@@ -277,7 +280,7 @@ mod tests {
             part: None,
             picture: Picture::rgb(size, vec![60; size.pixels() * 3]),
         };
-        Row { stream: "cam/0".into(), number, frame: Some(Arc::new(frame)), ..row() }
+        Row { stream: "cam/0".into(), number: Some(number), frame: Some(Arc::new(frame)), ..row() }
     }
 
     fn names(folder: &Path) -> Vec<String> {

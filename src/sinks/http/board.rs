@@ -234,8 +234,6 @@ impl Latest {
         if was_inferred(row) {
             self.inferred = Some(now);
         }
-        self.number = row.number.unwrap_or(self.number);
-        self.captured_at = row.captured_at;
         if self.trust != Some(row.trust) {
             self.trust_since = Some(now);
         }
@@ -243,14 +241,10 @@ impl Latest {
         self.reasons.clone_from(&row.reasons);
         self.observed.clone_from(&row.observed);
         self.proved_at = row.proved_at;
-        self.detections.clear();
-        self.detections.extend_from_slice(row.usable_detections().unwrap_or_default());
-        self.boxes_before_nms = row.boxes_before_nms;
-        self.timings = row.timings;
-        self.memory = row.memory;
         self.engine = Some(Arc::clone(&row.engine));
-        self.frame = row.frame.clone();
-        self.ages.push(row.age_ms, now);
+        if row.number.is_some() {
+            self.take_frame(row, now);
+        }
         if row.reasons.contains(&Reason::NoPicture) {
             self.frame = None;
         } else if self.frame.is_some() {
@@ -264,6 +258,19 @@ impl Latest {
         if let Some(decision) = row.decision {
             self.decide(decision, row, now);
         }
+    }
+
+    /// What only rows with a frame have; a part that got none leaves the last picture as it is.
+    fn take_frame(&mut self, row: &Row, now: Instant) {
+        self.number = row.number.unwrap_or(self.number);
+        self.captured_at = row.captured_at;
+        self.detections.clear();
+        self.detections.extend_from_slice(row.usable_detections().unwrap_or_default());
+        self.boxes_before_nms = row.boxes_before_nms;
+        self.timings = row.timings;
+        self.memory = row.memory;
+        self.frame = row.frame.clone();
+        self.ages.push(row.age_ms, now);
     }
 
     fn decide(&mut self, decision: Decision, row: &Row, now: Instant) {

@@ -5,6 +5,7 @@ use super::door::{COOKIE, Door, Refusal, query_token};
 use super::preview::Previews;
 use super::snapshot::{Limits, Snapshot};
 use super::{HttpOptions, Trigger};
+use crate::guard::Reason;
 use crate::telemetry::{Labels, Metric, Telemetry};
 use axum::Router;
 use axum::body::Bytes;
@@ -91,6 +92,7 @@ pub(super) fn router(app: &Arc<App>, peer: IpAddr) -> Router {
         .route("/", get(|| page(include_str!("pages/engineer.html"), "text/html; charset=utf-8")))
         .route("/line", get(|| page(include_str!("pages/line.html"), "text/html; charset=utf-8")))
         .route("/style.css", get(|| page(include_str!("pages/style.css"), "text/css; charset=utf-8")))
+        .route("/causes.js", get(causes))
         .route("/words.js", get(|| page(include_str!("pages/words.js"), "text/javascript; charset=utf-8")))
         .route("/engineer.js", get(|| page(include_str!("pages/engineer.js"), "text/javascript; charset=utf-8")))
         .route("/line.js", get(|| page(include_str!("pages/line.js"), "text/javascript; charset=utf-8")))
@@ -139,6 +141,18 @@ fn keep_token(token: &str, path: &str) -> Response {
 
 async fn page(text: &'static str, kind: &'static str) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, kind)], text)
+}
+
+/// The guard's texts for every reason, as the pages read them.
+async fn causes() -> impl IntoResponse {
+    let texts = |of: fn(Reason) -> [&'static str; 2]| -> serde_json::Map<String, serde_json::Value> {
+        Reason::all().map(|reason| (reason.name().to_owned(), serde_json::json!(of(reason)))).collect()
+    };
+    let english = texts(|reason| [reason.english().seen, reason.english().what_to_do]);
+    let chinese = texts(|reason| [reason.chinese().seen, reason.chinese().what_to_do]);
+    let all = serde_json::json!({ "en": english, "zh": chinese });
+    let script = format!("\"use strict\";\nconst guardCauses = {all};\n");
+    ([(header::CONTENT_TYPE, "text/javascript; charset=utf-8")], script)
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {

@@ -3,7 +3,7 @@
 use super::board::{Board, Latest, Phase, Recent, Slot, Totals};
 use crate::decision::Decision;
 use crate::engine::MemoryFigures;
-use crate::guard::{Reason, Trust};
+use crate::guard::{Reason, Severity, Side, Trust};
 use crate::sinks::row::write_time;
 use crate::telemetry::{Labels, Metric, Telemetry};
 use crate::units::{BoxPx, milliseconds};
@@ -346,18 +346,9 @@ fn boxes(latest: &Latest) -> Vec<DetectionView> {
     latest.detections.iter().take(BOXES_LISTED).map(view).collect()
 }
 
-/// Reasons that speak against the engine's answer, not against the picture.
+/// Reasons that speak against the engine itself, not against the picture or the pace of the line.
 fn is_engine_side(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::Nan
-            | Reason::Infinite
-            | Reason::ScoreRange
-            | Reason::ClassRange
-            | Reason::AllZero
-            | Reason::WrongFrame
-            | Reason::EngineError
-    )
+    reason.side() == Side::Engine && reason.severity() == Severity::Hard && reason != Reason::Late
 }
 
 pub(super) fn time_text(time: Option<SystemTime>) -> Option<String> {

@@ -102,6 +102,7 @@ fn every_route_answers_and_carries_the_policy() {
         ("/", 200),
         ("/line", 200),
         ("/style.css", 200),
+        ("/causes.js", 200),
         ("/words.js", 200),
         ("/engineer.js", 200),
         ("/line.js", 200),
@@ -378,6 +379,45 @@ fn names_from_outside_are_data_and_never_markup() {
     assert_eq!(health["streams"][0]["name"], evil);
     let path = "/preview/%3Cscript%3Ealert('x')%3C%2Fscript%3E%22&.jpg";
     assert_eq!(bench.get(path).0, 200);
+}
+
+#[test]
+fn every_reason_has_a_text_in_both_languages() {
+    let bench = plain(&["cam0"]);
+    let script = bench.get("/causes.js").1;
+    let json = script.split_once("guardCauses = ").unwrap().1.trim().trim_end_matches(';');
+    let texts: serde_json::Value = serde_json::from_str(json).unwrap();
+    for reason in Reason::all() {
+        for language in ["en", "zh"] {
+            let text = &texts[language][reason.name()];
+            assert!(text[0].as_str().is_some_and(|seen| !seen.is_empty()), "{language} {}", reason.name());
+            assert!(text[1].as_str().is_some_and(|todo| !todo.is_empty()), "{language} {}", reason.name());
+        }
+    }
+}
+
+/// A part that got no frame is decided, and the last picture stays.
+#[test]
+fn a_part_without_a_frame_leaves_the_picture() {
+    let bench = plain(&["cam0"]);
+    bench.ready();
+    let mut sink = bench.board.sink();
+    sink.put(&with_picture("cam0")).unwrap();
+    let late = Row {
+        number: None,
+        trust: Trust::Fault,
+        reasons: vec![Reason::Late],
+        decision: Some(Decision::NotInspected),
+        ..row()
+    };
+    sink.put(&late).unwrap();
+    assert_eq!(bench.get("/preview/cam0.jpg").0, 200);
+    assert_eq!(bench.get("/readyz").0, 200, "a late part does not speak against the engine");
+    let health: serde_json::Value = serde_json::from_str(&bench.get("/healthz").1).unwrap();
+    assert_eq!(
+        (&health["streams"][0]["word"], &health["streams"][0]["because"]),
+        (&"not_inspected".into(), &"late".into())
+    );
 }
 
 #[test]

@@ -46,7 +46,7 @@ const texts = {
   },
 };
 
-// What stands in the way: [what is the matter, what to do now].
+// What stands in the way: [what is the matter, what to do now]. Those of the guard's checks come from /causes.js.
 const causes = {
   en: {
     starting: ["Starting: the self-test is running.", "Please wait."],
@@ -54,29 +54,7 @@ const causes = {
     engine_stuck: ["The inspection does not answer.", "Set parts aside and call maintenance."],
     camera_lost: ["The camera is lost.", "Check its cable and power. Set parts aside."],
     silent: ["No new pictures.", "Check camera and belt. Set parts aside."],
-    late: ["The answer came too late.", "Check this part by hand."],
     no_part: ["No part yet.", "Waiting for the first part."],
-    nan: ["The network's answer is not a number.", "Set parts aside and call maintenance."],
-    infinite: ["The network's answer is infinite.", "Set parts aside and call maintenance."],
-    score_range: ["Scores are out of range.", "Set parts aside and call maintenance."],
-    class_range: ["A class is out of range.", "Set parts aside and call maintenance."],
-    all_zero: ["The network answers nothing but zeros.", "Set parts aside and call maintenance."],
-    wrong_frame: ["The answer belongs to another picture.", "Set parts aside and call maintenance."],
-    engine_error: ["The engine reports an error.", "Set parts aside and call maintenance."],
-    box_surge: ["Far more boxes than usual.", "Check this part by hand."],
-    confidence_explosion: ["Scores far higher than usual.", "Check this part by hand."],
-    small_objects_vanished: ["Small features are missing.", "Check the part, lens and focus."],
-    boxes_vanished: ["Expected features are missing.", "Check the part and the camera's position."],
-    boxes_outside: ["Boxes lie outside the picture.", "Check this part by hand."],
-    dark: ["The picture is dark.", "Check the light."],
-    over_exposed: ["The picture is too bright.", "Check light and exposure."],
-    low_contrast: ["The picture has no contrast.", "Check lens, cover and light."],
-    blurred: ["The picture is blurred.", "Clean the lens, check the focus."],
-    shifted: ["The camera has moved.", "Put the camera back in its place."],
-    torn: ["The picture is torn.", "Check the camera's cable."],
-    frozen: ["The camera repeats one picture.", "Unplug the camera and plug it in again."],
-    unreadable: ["The picture cannot be read.", "Check the camera's cable."],
-    no_picture: ["The camera gives no picture.", "Check its cable and power."],
   },
   zh: {
     starting: ["正在启动：自检中。", "请稍候。"],
@@ -84,29 +62,7 @@ const causes = {
     engine_stuck: ["检测程序无响应。", "请将工件另放，并通知维修。"],
     camera_lost: ["相机丢失。", "检查相机线缆和电源，将工件另放。"],
     silent: ["没有新的图像。", "检查相机和传送带，将工件另放。"],
-    late: ["结果超时。", "请人工检查此工件。"],
     no_part: ["尚无工件。", "等待第一个工件。"],
-    nan: ["网络输出不是有效数字。", "请将工件另放，并通知维修。"],
-    infinite: ["网络输出为无穷大。", "请将工件另放，并通知维修。"],
-    score_range: ["置信度超出范围。", "请将工件另放，并通知维修。"],
-    class_range: ["类别超出范围。", "请将工件另放，并通知维修。"],
-    all_zero: ["网络输出全为零。", "请将工件另放，并通知维修。"],
-    wrong_frame: ["结果属于另一幅图像。", "请将工件另放，并通知维修。"],
-    engine_error: ["推理引擎报告错误。", "请将工件另放，并通知维修。"],
-    box_surge: ["检测框异常增多。", "请人工检查此工件。"],
-    confidence_explosion: ["置信度异常偏高。", "请人工检查此工件。"],
-    small_objects_vanished: ["小目标缺失。", "检查工件、镜头和对焦。"],
-    boxes_vanished: ["应有的目标缺失。", "检查工件和相机位置。"],
-    boxes_outside: ["检测框超出图像。", "请人工检查此工件。"],
-    dark: ["图像过暗。", "检查光源。"],
-    over_exposed: ["图像过亮。", "检查光源和曝光。"],
-    low_contrast: ["图像缺乏对比度。", "检查镜头、防护罩和光源。"],
-    blurred: ["图像模糊。", "清洁镜头，检查对焦。"],
-    shifted: ["相机已移位。", "将相机放回原位。"],
-    torn: ["图像撕裂。", "检查相机线缆。"],
-    frozen: ["相机重复同一幅图像。", "重新插拔相机。"],
-    unreadable: ["图像无法读取。", "检查相机线缆。"],
-    no_picture: ["相机没有图像。", "检查相机线缆和电源。"],
   },
 };
 
@@ -119,7 +75,7 @@ function text(key) {
 }
 
 function cause(key) {
-  return causes[language][key] || [key, ""];
+  return causes[language][key] || guardCauses[language][key] || [key, ""];
 }
 
 /** An element with a class, a text and children. */
