@@ -34,7 +34,13 @@ fn bench(options: HttpOptions, names: &[&str]) -> Bench {
 }
 
 fn plain(names: &[&str]) -> Bench {
-    bench(HttpOptions { listen: local(), ..HttpOptions::default() }, names)
+    bench(HttpOptions { listen: local(), limits: generous(), ..HttpOptions::default() }, names)
+}
+
+/// Limits that a busy machine does not reach.
+fn generous() -> Limits {
+    let long = Duration::from_secs(60);
+    Limits { stream_silent_after: long, engine_stuck_after: long, start_stuck_after: long, stale_after: long }
 }
 
 impl Bench {
@@ -145,11 +151,11 @@ fn ready_is_red_until_warm_up_and_proof_are_done_and_again_in_a_fault() {
 
 #[test]
 fn live_is_red_when_the_engine_thread_stands() {
-    let limits = Limits { engine_stuck_after: Duration::from_millis(50), ..Limits::default() };
+    let limits = Limits { engine_stuck_after: Duration::from_secs(1), ..generous() };
     let bench = bench(HttpOptions { listen: local(), limits, ..HttpOptions::default() }, &["cam0"]);
     bench.ready();
     assert_eq!(bench.get("/livez").0, 200);
-    std::thread::sleep(Duration::from_millis(120));
+    std::thread::sleep(Duration::from_millis(1200));
     assert_eq!(bench.get("/livez").0, 503);
     assert_eq!(bench.get("/readyz").0, 503);
     bench.board.heartbeat();
@@ -159,7 +165,7 @@ fn live_is_red_when_the_engine_thread_stands() {
 /// R02: an engine that always answers with an error must not leave the health page green.
 #[test]
 fn health_needs_an_inferred_frame_per_stream() {
-    let limits = Limits { stream_silent_after: Duration::from_millis(300), ..Limits::default() };
+    let limits = Limits { stream_silent_after: Duration::from_secs(2), ..generous() };
     let bench = bench(HttpOptions { listen: local(), limits, ..HttpOptions::default() }, &["cam0", "cam1"]);
     bench.ready();
     let mut sink = bench.board.sink();
@@ -173,9 +179,8 @@ fn health_needs_an_inferred_frame_per_stream() {
     sink.put(&row()).unwrap();
     sink.put(&Row { stream: "cam1".into(), ..row() }).unwrap();
     assert_eq!(bench.get("/healthz").0, 200);
-    std::thread::sleep(Duration::from_millis(120));
-    for _ in 0..4 {
-        std::thread::sleep(Duration::from_millis(100));
+    for _ in 0..11 {
+        std::thread::sleep(Duration::from_millis(200));
         sink.put(&Row { stream: "cam1".into(), ..row() }).unwrap();
         sink.put(&Row { trust: Trust::Fault, reasons: vec![Reason::EngineError], ..row() }).unwrap();
     }
@@ -208,12 +213,12 @@ fn a_lost_camera_shows_no_picture_and_no_boxes() {
 
 #[test]
 fn an_old_picture_is_not_shown_as_present() {
-    let limits = Limits { stale_after: Duration::from_millis(200), ..Limits::default() };
+    let limits = Limits { stale_after: Duration::from_secs(1), ..generous() };
     let bench = bench(HttpOptions { listen: local(), limits, ..HttpOptions::default() }, &["cam0"]);
     bench.ready();
     bench.board.sink().put(&with_picture("cam0")).unwrap();
     assert_eq!(bench.get("/preview/cam0.jpg").0, 200);
-    std::thread::sleep(Duration::from_millis(300));
+    std::thread::sleep(Duration::from_millis(1200));
     assert_eq!(bench.get("/preview/cam0.jpg").0, 404);
     assert!(bench.get("/healthz").1.contains("\"state\":\"silent\""));
 }
@@ -309,11 +314,11 @@ fn connections_are_bounded() {
     let bench = plain(&["cam0"]);
     let _open: Vec<TcpStream> =
         (0..MOST_CONNECTIONS).map(|_| TcpStream::connect(bench.server.address()).unwrap()).collect();
-    std::thread::sleep(Duration::from_millis(100));
+    std::thread::sleep(Duration::from_millis(500));
     assert_eq!(bench.get("/livez").0, 0);
     assert!(bench.telemetry.total(Metric::HttpRefused, Labels::reason("too_many_connections")) >= 1);
     drop(_open);
-    std::thread::sleep(Duration::from_millis(200));
+    std::thread::sleep(Duration::from_millis(1000));
     assert_eq!(bench.get("/livez").0, 200);
 }
 
