@@ -13,6 +13,7 @@ mod d02_nms_free;
 mod d03_other_tasks;
 mod d04_wrong_names;
 mod d07_box_flood;
+mod dynamic_export;
 mod n04_picture_kinds;
 mod p01_asymmetric_qdq;
 mod p02_dynamic_input;
