@@ -22,6 +22,9 @@ const FIXED_SHARE: f64 = 0.25;
 /// A shift explains the difference when it leaves less than this share of the squared difference.
 const EXPLAINED: f64 = 0.5;
 
+/// A picture that would need more gain than this to look like the view shows noise, not the scene.
+const MOST_GAIN: f64 = 5.0;
+
 /// Mean luma and its spread per cell.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct View {
@@ -70,7 +73,7 @@ impl View {
 
     /// How far `other` has moved; `None` when it has not, or when no shift explains the difference.
     pub(super) fn shift_of(&self, other: &[u8; VIEW_CELLS]) -> Option<Shift> {
-        let other = self.in_our_light(other);
+        let other = self.in_our_light(other)?;
         let unmoved = self.mean_square(&other, 0, 0);
         if unmoved.sqrt() <= SAME_LUMA {
             return None;
@@ -89,8 +92,8 @@ impl View {
             .then(|| Shift { across: fit.columns / length(VIEW_COLUMNS), down: fit.rows / length(VIEW_ROWS) })
     }
 
-    /// `other` with the weighted mean and standard deviation of this view.
-    fn in_our_light(&self, other: &[u8; VIEW_CELLS]) -> Vec<f64> {
+    /// `other` with the weighted mean and standard deviation of this view; `None` when it shows next to nothing.
+    fn in_our_light(&self, other: &[u8; VIEW_CELLS]) -> Option<Vec<f64>> {
         let moments = |luma: &dyn Fn(usize) -> f64| {
             let (mut weight, mut sum, mut squares) = (0.0, 0.0, 0.0);
             for (cell, &cell_weight) in self.weights.iter().enumerate() {
@@ -103,8 +106,8 @@ impl View {
         };
         let (own_mean, own_deviation) = moments(&|cell| f64::from(self.mean[cell]));
         let (mean, deviation) = moments(&|cell| f64::from(other[cell]));
-        let gain = if deviation > 1.0 { own_deviation / deviation } else { 1.0 };
-        other.iter().map(|&luma| (f64::from(luma) - mean) * gain + own_mean).collect()
+        let gain = own_deviation / deviation;
+        (gain < MOST_GAIN).then(|| other.iter().map(|&luma| (f64::from(luma) - mean) * gain + own_mean).collect())
     }
 
     fn mean_square(&self, other: &[f64], columns: isize, rows: isize) -> f64 {
@@ -201,6 +204,9 @@ mod tests {
         }
         let other = std::array::from_fn(|cell| u8::try_from(cell * 7919 % 251).unwrap());
         assert_eq!(view().shift_of(&other), None);
+        for black in [0, 1] {
+            assert_eq!(view().shift_of(&std::array::from_fn(|cell| u8::from(cell % 32 < 9) * black)), None);
+        }
     }
 
     #[test]

@@ -19,6 +19,8 @@ mod p01_asymmetric_qdq;
 mod p02_dynamic_input;
 mod p08_weak_cache_key;
 mod r07_device_nodes;
+mod guard_simulated_day;
+mod n02_nan_inf;
 mod r08_crossed_ids;
 mod s02_plugin_node;
 mod s03_output_count;
