@@ -4,6 +4,7 @@
 pub(crate) mod cases;
 pub(crate) mod fake_camera;
 pub(crate) mod graphs;
+pub(crate) mod score;
 
 use std::path::{Path, PathBuf};
 

@@ -7,3 +7,4 @@ mod common;
 mod backends;
 mod cases;
 mod models;
+mod sample_model;

@@ -18,7 +18,7 @@ mod truth;
 
 pub use line::Line;
 pub use options::{SimOptions, Triggers};
-pub use render::{Rendered, render};
+pub use render::{RENDER_STRIDE, Rendered, render};
 pub use script::{Event, Happening, Product, Script};
 pub use truth::{CLASSES, FIRST_DEFECT, FrameTruth, PartTruth, TruthBox, TruthWriter};
 

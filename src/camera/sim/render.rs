@@ -13,6 +13,9 @@ use std::path::Path;
 /// Labels leave out what is visible to less than this share.
 const LABEL_FROM: f32 = 0.25;
 
+/// Frames that the line usually moves on between two rendered pictures, so that every part is seen about twice.
+pub const RENDER_STRIDE: u64 = 37;
+
 /// What a rendered folder holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rendered {
