@@ -197,3 +197,41 @@ fn opencv_reads_the_same() {
     }
     assert!(bad.is_empty(), "{bad:?}");
 }
+
+/// Damages every picture of the folder of `tools/compare_pictures.py` in many ways; reading must not panic.
+#[test]
+#[ignore = "needs the folder that tools/compare_pictures.py writes"]
+fn damaged_pictures_of_every_kind_never_panic() {
+    let folder = std::path::PathBuf::from(std::env::var("EDGE_PICTURES").expect("EDGE_PICTURES names the folder"));
+    let (mut read, mut refused, mut state) = (0, 0, 1u64);
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(state >> 33).unwrap() % below.max(1)
+    };
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let whole = std::fs::read(&path).unwrap();
+        if path.extension().is_some_and(|extension| extension == "raw") || whole.len() > 200_000 {
+            continue;
+        }
+        for round in 0..60 {
+            let mut bytes = whole.clone();
+            let reach = if round % 2 == 0 { bytes.len() } else { 400.min(bytes.len()) };
+            for _ in 0..1 + random(4) {
+                let at = random(reach);
+                bytes[at] = u8::try_from(random(256)).unwrap();
+            }
+            if round % 5 == 0 {
+                bytes.truncate(random(whole.len()));
+            }
+            match decode_bytes(&bytes) {
+                Ok(picture) => {
+                    assert!(picture.is_whole());
+                    read += 1;
+                }
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    println!("{read} read, {refused} refused");
+}

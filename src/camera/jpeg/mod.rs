@@ -1,6 +1,7 @@
 //! JPEG that is whole or refused: a decoder that is made for viewing fills what is missing with grey, which an inspection
 //! must never see. So the entropy-coded data is walked to its end ([`walk`]) before the pixels are decoded.
 
+mod bits;
 mod huffman;
 pub(crate) mod walk;
 
