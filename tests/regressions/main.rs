@@ -3,6 +3,12 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/counting.rs"]
+mod counting;
+
+/// Counts allocations per thread, for the cases about memory that grows.
+#[global_allocator]
+static ALLOCATOR: counting::Counting = counting::Counting;
 
 mod bad_model_files;
 mod c01_silent_source;
@@ -15,11 +21,13 @@ mod d04_wrong_names;
 mod d07_box_flood;
 mod dynamic_export;
 mod guard_simulated_day;
+mod n01_half_precision_border;
 mod n02_nan_inf;
 mod n04_picture_kinds;
 mod p01_asymmetric_qdq;
 mod p02_dynamic_input;
 mod p08_weak_cache_key;
+mod r05_slow_growth;
 mod r07_device_nodes;
 mod r08_crossed_ids;
 mod s02_plugin_node;
