@@ -12,7 +12,7 @@ a = argparse.ArgumentParser()
 a.add_argument("bench"); a.add_argument("models", nargs="*")
 a.add_argument("--threads", type=int, default=1); a.add_argument("--rounds", type=int, default=8)
 a.add_argument("--runs", type=int, default=2); a.add_argument("--serve")
-a = a.parse_args()
+a = a.parse_intermixed_args()
 
 if a.serve:  # the Python side, same protocol as benches/network.rs
     import numpy as np, onnxruntime as ort

@@ -11,6 +11,27 @@ const U_TO_GREEN: i32 = -409_993;
 const V_TO_GREEN: i32 = -852_492;
 const V_TO_RED: i32 = 1_673_527;
 
+/// A channel before clamping lies above -`BELOW`, and below 1024 - `BELOW`.
+const BELOW: i32 = 384;
+
+/// Channel + `BELOW` → 0..=255. A comparison for each end would be mispredicted on busy pictures and cost ten times more.
+static CLAMPED: [u8; 1024] = {
+    let mut table = [0; 1024];
+    let mut at = 0;
+    while at < table.len() {
+        let channel = at as i32 - BELOW;
+        table[at] = if channel < 0 {
+            0
+        } else if channel > 255 {
+            255
+        } else {
+            channel as u8
+        };
+        at += 1;
+    }
+    table
+};
+
 /// Row `row` of `picture` as `planes` (1 or 3) interleaved bytes a pixel; at least two pixels, the last one repeated.
 ///
 /// Borrowed from the picture where it already lies so, else written to `converted`.
@@ -79,7 +100,7 @@ fn nv12_row(picture: &Picture, row: usize, luma: &[u8], pixels: &mut [[u8; 3]]) 
     }
 }
 
-/// What a pair of chroma samples adds to each channel, with the rounding half.
+/// What a pair of chroma samples adds to each channel, with the rounding half and `BELOW`.
 struct Tint {
     red: i32,
     green: i32,
@@ -90,14 +111,14 @@ impl Tint {
     #[inline]
     fn new(u: u8, v: u8) -> Tint {
         let (u, v) = (i32::from(u) - 128, i32::from(v) - 128);
-        let half = 1 << (YUV_SHIFT - 1);
+        let half = (BELOW << YUV_SHIFT) + (1 << (YUV_SHIFT - 1));
         Tint { red: half + V_TO_RED * v, green: half + V_TO_GREEN * v + U_TO_GREEN * u, blue: half + U_TO_BLUE * u }
     }
 
     #[inline]
     fn pixel(&self, y: u8) -> [u8; 3] {
         let luma = (i32::from(y) - 16).max(0) * Y_SCALE;
-        let channel = |tint: i32| ((luma + tint) >> YUV_SHIFT).clamp(0, 255) as u8;
+        let channel = |tint: i32| CLAMPED[((luma + tint) >> YUV_SHIFT) as usize & (CLAMPED.len() - 1)];
         [channel(self.red), channel(self.green), channel(self.blue)]
     }
 }
