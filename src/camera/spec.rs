@@ -146,7 +146,8 @@ fn parse_place(text: &str) -> Result<Place> {
         return Ok(place);
     }
     let path = Path::new(text);
-    if path.starts_with("/dev") {
+    // Shared memory lies below /dev, but holds ordinary folders.
+    if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
         return Ok(Place::Device(path.to_owned()));
     }
     if text.contains(['*', '?', '[']) && !path.exists() {
@@ -238,6 +239,7 @@ mod tests {
         assert_eq!(place("0"), Place::Device("/dev/video0".into()));
         assert_eq!(place("/dev/v4l/by-id/cam"), Place::Device("/dev/v4l/by-id/cam".into()));
         assert_eq!(place("pictures"), Place::Path("pictures".into()));
+        assert_eq!(place("/dev/shm/pictures"), Place::Path("/dev/shm/pictures".into()));
         assert_eq!(place("a/b.PNG"), Place::Path("a/b.PNG".into()));
         assert_eq!(place("in/*.png"), Place::Glob("in/*.png".into()));
         assert_eq!(place("sim:seed=3"), Place::Sim("seed=3".into()));
