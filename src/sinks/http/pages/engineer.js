@@ -99,9 +99,8 @@ class Card {
 
   showBoxes(stream) {
     const rows = stream.detections.map((found) => [found.class, found.score.toFixed(2), found.box.map(Math.round).join(", ")]);
-    if (rows.length === 0) {
-      const line = stream.trust === "fault" ? "withheld" : stream.state === "live" ? "none" : "no_picture_now";
-      rows.push([text(line), "", ""]);
+    if (rows.length === 0 && stream.state === "live") {
+      rows.push([text(stream.trust === "fault" ? "withheld" : "none"), "", ""]);
     }
     const key = JSON.stringify(rows);
     if (key === this.boxesKey) return;
