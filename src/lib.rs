@@ -18,7 +18,7 @@
 //! | judge | [`guard`] | pictures' statistics, output statistics, boxes | [`guard::Trust`] with reasons | the engine itself |
 //! | decide | [`decision`] | trust, boxes, the recipe's rule | pass, reject, not inspected | how trust came about |
 //! | tell | [`sinks`] | [`sinks::row::Row`] | JSON lines, pages, metrics, pictures | how to change a row |
-//! | wire | `run` | all of the above | threads, mailboxes, warmup, proofs | nobody imports it |
+//! | wire | [`run`] | all of the above | threads, mailboxes, warmup, proofs | nobody imports it |
 //!
 //! ## Build stages
 //!
@@ -51,6 +51,7 @@ pub mod frame;
 pub mod guard;
 pub mod onnx;
 pub mod platform;
+pub mod run;
 pub mod sinks;
 pub mod telemetry;
 #[cfg(test)]

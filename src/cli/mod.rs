@@ -3,6 +3,7 @@
 //! Data goes to standard output, everything else to standard error. Colour and bars appear only on a terminal.
 
 pub mod edge_build;
+pub mod edge_run;
 mod terminal;
 
 pub use terminal::Terminal;
@@ -70,6 +71,14 @@ impl StopRequest {
         ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
             .map_err(|error| Error::unexpected("Ctrl-C cannot be caught").because(error))?;
         Ok(request)
+    }
+
+    /// Calls `action` on Ctrl-C and SIGTERM. A process can have one such action.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unexpected`] when the handler cannot be set.
+    pub fn call_on_signals(action: impl FnMut() + Send + 'static) -> Result<()> {
+        ctrlc::set_handler(action).map_err(|error| Error::unexpected("Ctrl-C cannot be caught").because(error))
     }
 
     /// Makes the request.

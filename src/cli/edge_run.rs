@@ -1,0 +1,377 @@
+//! `edge-run`: flags as typed, checked, then run.
+
+use crate::bundle;
+use crate::camera::{CameraRequest, Place, SourceKind, SourceSpec, sim};
+use crate::cli::{StopRequest, Terminal};
+use crate::config::run::{CpuConfig, HttpConfig, OutputConfig, RunConfig, StreamConfig, check_names};
+use crate::engine::cpu::{CpuBackend, CpuOptions};
+use crate::error::{Error, Result};
+use crate::run::depot::Delivery;
+use crate::run::stop::{StopFlag, StopReason};
+use crate::run::{self, Options, OutputOptions, StreamOptions};
+use crate::sinks::http::{HttpOptions, Listen};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Runs a bundle on cameras and notices when its own answers go wrong.
+#[derive(Debug, Parser)]
+#[command(name = "edge-run", version, args_conflicts_with_subcommands = true, max_term_width = 100)]
+pub struct Typed {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print or check a configuration file for many streams
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Render the simulated line to files
+    #[command(subcommand)]
+    Sim(SimCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// Print an example with every key
+    Example,
+    /// Check a file and say what it would run
+    Check {
+        /// The configuration file
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum SimCommand {
+    /// Write frames as PNG with YOLO labels
+    Render {
+        /// Folder to write to; made when missing
+        folder: PathBuf,
+        /// Number of frames
+        #[arg(long, default_value_t = 100)]
+        frames: u64,
+        /// Seed; the same seed gives the same frames
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Further options of the simulated line, as after `sim:`
+        #[arg(long, default_value = "")]
+        options: String,
+    },
+}
+
+/// What to run.
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// The bundle to run [default: the only one in the current folder, engines/ or /etc/edge-trt/]
+    #[arg(long, value_name = "FILE")]
+    engine: Option<PathBuf>,
+    /// A camera: number, /dev path or stable link under /dev/v4l
+    #[arg(long, value_name = "[NAME=]CAMERA")]
+    camera: Vec<String>,
+    /// A picture, folder, glob, replay:DIR, http://… or sim:…; may be given several times as NAME=SOURCE
+    #[arg(long, value_name = "[NAME=]SOURCE")]
+    source: Vec<String>,
+    /// Streams from a file (see `edge-run config example`)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["camera", "source"])]
+    config: Option<PathBuf>,
+    /// Wait for sources that are not there yet instead of failing
+    #[arg(long)]
+    wait: bool,
+    /// How frames reach the engine [default: newest for cameras, every for files]
+    #[arg(long, value_enum)]
+    delivery: Option<DeliveryArg>,
+    /// What makes a frame a part: every frame, or a trigger by `POST /trigger`
+    #[arg(long, value_enum, default_value_t = TriggerArg::Every)]
+    trigger: TriggerArg,
+    #[command(flatten, next_help_heading = "Camera")]
+    request: CameraRequest,
+    /// Write results as JSON lines; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Write annotated pictures to this folder
+    #[arg(long, value_name = "DIR")]
+    save: Option<PathBuf>,
+    /// Address of the pages and /metrics, or `none` [default: 127.0.0.1:8080 for cameras and the simulated line]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// File that holds the token for access from elsewhere and for triggers
+    #[arg(long, value_name = "FILE", conflicts_with = "read_only")]
+    token_file: Option<PathBuf>,
+    /// Serve the pages beyond this machine without a token; every POST is refused
+    #[arg(long)]
+    read_only: bool,
+    /// Report boxes from this score on; what is judged does not change
+    #[arg(long, value_name = "0..1")]
+    conf: Option<f32>,
+    /// Overlap above which boxes of one class are one object, for the report
+    #[arg(long, value_name = "0..1")]
+    iou: Option<f32>,
+    /// Stop after this many results
+    #[arg(long, value_name = "N")]
+    frames: Option<u64>,
+    /// Stop after this time, as in 90s, 10m, 8h
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    duration: Option<Duration>,
+    /// Threads of the CPU engine [default: physical cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<u32>,
+    /// CPU engine
+    #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
+    cpu_backend: BackendArg,
+    /// Write the truth of the simulated line as JSON lines
+    #[arg(long, value_name = "FILE")]
+    truth: Option<PathBuf>,
+    /// No live figures on the terminal
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum DeliveryArg {
+    Newest,
+    Every,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum TriggerArg {
+    Every,
+    Http,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum BackendArg {
+    Auto,
+    Rten,
+    Onnxruntime,
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale_s = match unit {
+        "" | "s" => 1.0,
+        "ms" => 1e-3,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return Err(format!("found unit `{unit}`, expected ms, s, m, h or d")),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("found `{text}`, expected a time such as 90s or 8h"))?;
+    Duration::try_from_secs_f64(number * scale_s).map_err(|_| format!("found `{text}`, expected a time above zero"))
+}
+
+/// Runs what was typed.
+///
+/// # Errors
+/// Of whatever part fails; the kind decides the exit code.
+pub fn main(typed: Typed, terminal: &mut Terminal) -> Result<()> {
+    match typed.command {
+        Some(Command::Config(ConfigCommand::Example)) => terminal.data(RunConfig::EXAMPLE),
+        Some(Command::Config(ConfigCommand::Check { file })) => check_config(&file, terminal),
+        Some(Command::Sim(SimCommand::Render { folder, frames, seed, options })) => {
+            render(&folder, frames, seed, &options, terminal)
+        }
+        None => run_streams(typed.run, terminal),
+    }
+}
+
+fn check_config(file: &Path, terminal: &mut Terminal) -> Result<()> {
+    let config = RunConfig::read(file)?;
+    let streams = config.streams.iter().map(stream_of_config).collect::<Result<Vec<_>>>();
+    for stream in streams.map_err(|error| error.at(file.display()))? {
+        terminal.data(format!("stream {}: {:?}\n", stream.name, stream.spec.place))?;
+    }
+    terminal.data(format!("{}: valid\n", file.display()))
+}
+
+fn render(folder: &Path, frames: u64, seed: u64, options: &str, terminal: &mut Terminal) -> Result<()> {
+    let options = sim::SimOptions { seed, ..sim::SimOptions::parse(options)? };
+    sim::render(folder, &options, frames, 1, |_| {})?;
+    terminal.say(format!("{frames} frames with labels in {}", folder.display()));
+    Ok(())
+}
+
+fn run_streams(typed: RunArgs, terminal: &mut Terminal) -> Result<()> {
+    terminal.set_quiet(typed.quiet);
+    let options = checked(typed)?;
+    let stop = StopFlag::default();
+    let raised = stop.clone();
+    StopRequest::call_on_signals(move || raised.raise(StopReason::Interrupted))?;
+    let outcome = run::start(&options, &stop, &mut |line| terminal.say(line))?;
+    let total: u64 = outcome.results.values().sum();
+    let parts: Vec<String> = outcome.results.iter().map(|(trust, count)| format!("{count} {}", trust.name())).collect();
+    terminal.say(format!("{total} results: {}", if parts.is_empty() { "none".into() } else { parts.join(", ") }));
+    Ok(())
+}
+
+/// Checks what was typed against itself and against the configuration file.
+fn checked(typed: RunArgs) -> Result<Options> {
+    for (name, value) in [("--conf", typed.conf), ("--iou", typed.iou)] {
+        if let Some(value) = value.filter(|value| !(0.0..=1.0).contains(value)) {
+            return Err(Error::usage(format!("found {name} {value}, expected 0 to 1")));
+        }
+    }
+    let config = match &typed.config {
+        Some(file) => RunConfig::read(file)?,
+        None => RunConfig::default(),
+    };
+    let streams = match &typed.config {
+        Some(file) => {
+            let streams = config.streams.iter().map(stream_of_config).collect::<Result<Vec<_>>>();
+            streams.map_err(|error| error.at(file.display()))?
+        }
+        None => streams_of_flags(&typed)?,
+    };
+    let live = streams.iter().any(|stream| stream.spec.kind() == SourceKind::Live);
+    Ok(Options {
+        bundle: the_bundle(typed.engine.or(config.engine), &streams)?,
+        cpu: cpu(typed.cpu_backend, typed.threads, &config.cpu)?,
+        conf: typed.conf,
+        iou: typed.iou,
+        frames: typed.frames,
+        duration: typed.duration,
+        output: OutputOptions {
+            http: http(typed.listen, typed.token_file, typed.read_only, &config.http, live)?,
+            terminal: !typed.quiet,
+            ..outputs(typed.output, typed.save, config.output)
+        },
+        streams,
+    })
+}
+
+fn outputs(file: Option<PathBuf>, save: Option<PathBuf>, config: OutputConfig) -> OutputOptions {
+    OutputOptions { file: file.or(config.file), save: save.or(config.save), ..OutputOptions::default() }
+}
+
+fn streams_of_flags(typed: &RunArgs) -> Result<Vec<StreamOptions>> {
+    let cameras = typed.camera.iter().map(|text| (text, true));
+    let sources = typed.source.iter().map(|text| (text, false));
+    let mut streams = Vec::new();
+    for (text, is_camera) in cameras.chain(sources) {
+        let (name, source) = named_source(text);
+        let mut spec = if is_camera { SourceSpec::parse_camera(source)? } else { SourceSpec::parse(source)? };
+        if let (Place::Sim(options), Some(truth)) = (&mut spec.place, &typed.truth) {
+            *options = with_truth(options, truth)?;
+        }
+        // Settings are for cameras; other sources beside a camera are left as they are.
+        if is_camera || matches!(spec.place, Place::Device(_)) || typed.camera.is_empty() {
+            spec = spec.with_request(typed.request.clone())?;
+        }
+        let prefix = if is_camera || spec.kind() == SourceKind::Live { "cam" } else { "files" };
+        let name = name.map_or_else(|| format!("{prefix}{}", streams.len()), str::to_owned);
+        streams.push(StreamOptions {
+            name,
+            spec,
+            delivery: typed.delivery.map(Delivery::from),
+            wait: typed.wait,
+            triggered: typed.trigger == TriggerArg::Http,
+        });
+    }
+    if streams.is_empty() {
+        return Err(Error::usage("found no source, expected at least one")
+            .hint("`--camera 0`, `--source DIR`, `--source sim:` for the simulated line, or `--config edge.toml`"));
+    }
+    check_names(streams.iter().map(|stream| stream.name.as_str()))?;
+    Ok(streams)
+}
+
+/// `NAME=SOURCE` with a usable name; anything else is a source without a name.
+fn named_source(text: &str) -> (Option<&str>, &str) {
+    match text.split_once('=') {
+        Some((name, source))
+            if !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')) =>
+        {
+            (Some(name), source)
+        }
+        _ => (None, text),
+    }
+}
+
+fn with_truth(options: &str, truth: &Path) -> Result<String> {
+    let truth = truth.to_str().ok_or_else(|| Error::usage("the path after `--truth` is not valid text"))?;
+    let separator = if options.is_empty() || options.ends_with(['?', '&']) { "" } else { "&" };
+    Ok(format!("{options}{separator}truth={truth}"))
+}
+
+fn stream_of_config(stream: &StreamConfig) -> Result<StreamOptions> {
+    let spec = SourceSpec::parse(&stream.source)?.with_request(stream.camera.clone())?;
+    Ok(StreamOptions {
+        name: stream.name.clone(),
+        spec,
+        delivery: stream.delivery,
+        wait: stream.wait,
+        triggered: stream.triggered,
+    })
+}
+
+/// The bundle asked for; for the simulated line alone the sample; else the only one in the usual folders.
+fn the_bundle(asked: Option<PathBuf>, streams: &[StreamOptions]) -> Result<PathBuf> {
+    if let Some(path) = asked {
+        return Ok(path);
+    }
+    let sample = Path::new("engines/sample/sample.edge");
+    if streams.iter().all(|stream| matches!(stream.spec.place, Place::Sim(_))) && sample.is_file() {
+        return Ok(sample.to_owned());
+    }
+    bundle::search(&[])
+}
+
+fn cpu(backend: BackendArg, threads: Option<u32>, config: &CpuConfig) -> Result<CpuOptions> {
+    let backend = match (backend, config.backend.as_deref()) {
+        (BackendArg::Auto, Some("auto") | None) => CpuBackend::Auto,
+        (BackendArg::Rten, _) | (BackendArg::Auto, Some("rten")) => CpuBackend::Rten,
+        (BackendArg::Onnxruntime, _) | (BackendArg::Auto, Some("onnxruntime")) => CpuBackend::OnnxRuntime,
+        (BackendArg::Auto, Some(other)) => {
+            return Err(
+                Error::usage(format!("found backend `{other}`, expected auto, rten or onnxruntime")).at("[cpu]")
+            );
+        }
+    };
+    let threads = threads.or(config.threads);
+    if threads == Some(0) {
+        return Err(Error::usage("found 0 threads, expected at least 1"));
+    }
+    Ok(CpuOptions { backend, threads })
+}
+
+/// The pages: on for live sources, off for files; what is typed goes before the file.
+fn http(
+    listen: Option<String>,
+    token_file: Option<PathBuf>,
+    read_only: bool,
+    config: &HttpConfig,
+    live: bool,
+) -> Result<Option<HttpOptions>> {
+    if !live {
+        return match listen.as_deref() {
+            None | Some("none") => Ok(None),
+            Some(_) => Err(Error::usage("`--listen` is for cameras and the simulated line, found files alone")
+                .hint("leave it out, or play the folder as a camera: `--source replay:DIR?fps=30`")),
+        };
+    }
+    let listen: Listen = listen.as_deref().unwrap_or(&config.listen).parse()?;
+    if listen == Listen::None {
+        return Ok(None);
+    }
+    let token = token_file.or_else(|| config.token_file.clone()).map(|file| read_token(&file)).transpose()?;
+    Ok(Some(HttpOptions { listen, token, read_only: read_only || config.read_only, ..HttpOptions::default() }))
+}
+
+fn read_token(file: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Error::usage("the token cannot be read").because(error).at(file.display()))?;
+    Ok(text.trim().to_owned())
+}
+
+impl From<DeliveryArg> for Delivery {
+    fn from(typed: DeliveryArg) -> Self {
+        match typed {
+            DeliveryArg::Newest => Delivery::Newest,
+            DeliveryArg::Every => Delivery::Every,
+        }
+    }
+}

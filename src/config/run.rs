@@ -1,0 +1,173 @@
+//! `edge.toml`: many streams on one bundle. Unknown keys are errors; `edge-run config example` prints a tested file.
+
+use crate::camera::CameraRequest;
+use crate::error::{Error, Result};
+use crate::run::depot::Delivery;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// The whole file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunConfig {
+    /// The bundle; without it, the only one in the current folder, `engines/` or `/etc/edge-trt/`.
+    pub engine: Option<PathBuf>,
+    /// The streams, at least one.
+    #[serde(rename = "stream")]
+    pub streams: Vec<StreamConfig>,
+    /// Where results go.
+    pub output: OutputConfig,
+    /// The pages and `/metrics`.
+    pub http: HttpConfig,
+    /// The CPU engine.
+    pub cpu: CpuConfig,
+}
+
+/// One `[[stream]]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamConfig {
+    /// Unique name; appears in results, metrics and pages.
+    pub name: String,
+    /// As after `--source` or `--camera`: `/dev/video0`, a folder, `replay:…`, `sim:…`, `http://…`.
+    pub source: String,
+    /// `newest` (default for cameras) or `every` (default for files).
+    #[serde(default)]
+    pub delivery: Option<Delivery>,
+    /// Whether the start waits for this source (default) or fails at once when it is not there.
+    #[serde(default = "yes")]
+    pub wait: bool,
+    /// Whether only frames triggered by `POST /trigger` are parts; otherwise every frame gets a decision.
+    #[serde(default)]
+    pub triggered: bool,
+    /// Mode and controls asked of a camera.
+    #[serde(default)]
+    pub camera: CameraRequest,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// `[output]`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OutputConfig {
+    /// JSON lines; `-` is standard output.
+    pub file: Option<PathBuf>,
+    /// Folder for annotated pictures.
+    pub save: Option<PathBuf>,
+}
+
+/// `[http]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HttpConfig {
+    /// Address and port, or `none`.
+    pub listen: String,
+    /// File that holds the token asked for beyond loopback and for every `POST`.
+    pub token_file: Option<PathBuf>,
+    /// Serves pages and metrics beyond loopback without a token and refuses every `POST`.
+    pub read_only: bool,
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        HttpConfig { listen: "127.0.0.1:8080".into(), token_file: None, read_only: false }
+    }
+}
+
+/// `[cpu]`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CpuConfig {
+    /// `auto`, `rten` or `onnxruntime`.
+    pub backend: Option<String>,
+    /// Threads of the network; without it, the physical cores.
+    pub threads: Option<u32>,
+}
+
+impl RunConfig {
+    /// An example that parses, with every key and its unit.
+    pub const EXAMPLE: &str = include_str!("edge.example.toml");
+
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Usage`] with line and column of an unknown key or a wrong value.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            Error::usage("the configuration cannot be read")
+                .because(error)
+                .at(path.display())
+                .hint("`edge-run config example > edge.toml` writes one to start from")
+        })?;
+        Self::parse(&text).map_err(|error| error.at(path.display()))
+    }
+
+    /// Parses and checks a text.
+    ///
+    /// # Errors
+    /// As [`RunConfig::read`].
+    pub fn parse(text: &str) -> Result<Self> {
+        let config: RunConfig = toml::from_str(text).map_err(|error| {
+            Error::usage(format!("the configuration is not valid\n{}", error.to_string().trim_end()))
+                .hint("`edge-run config example` prints every key")
+        })?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.streams.is_empty() {
+            return Err(Error::usage("found no `[[stream]]`, expected at least one")
+                .hint("`edge-run config example` prints one"));
+        }
+        check_names(self.streams.iter().map(|stream| stream.name.as_str()))
+    }
+}
+
+/// Refuses stream names that are empty, too long, repeated or hard to use as a label or file name.
+///
+/// # Errors
+/// [`crate::ErrorKind::Usage`] naming the stream.
+pub fn check_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<()> {
+    let mut seen = std::collections::BTreeSet::new();
+    for name in names {
+        let usable = !name.is_empty()
+            && name.len() <= 64
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+        if !usable {
+            return Err(Error::usage(format!(
+                "found stream name `{name}`, expected 1 to 64 letters, digits, `-`, `_` or `.`"
+            )));
+        }
+        if !seen.insert(name) {
+            return Err(Error::usage(format!("found two streams named `{name}`, expected unique names"))
+                .hint("give each its own: `--source left=/dev/video0 --source right=/dev/video1`"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_parses() {
+        let config = RunConfig::parse(RunConfig::EXAMPLE).unwrap();
+        assert_eq!(config.streams.len(), 2);
+    }
+
+    #[test]
+    fn unknown_keys_and_double_names_are_errors() {
+        let text = "[[stream]]\nname = \"a\"\nsource = \"x\"\nsurprise = 1\n";
+        assert!(RunConfig::parse(text).unwrap_err().to_string().contains("surprise"));
+        let text = "[[stream]]\nname = \"a\"\nsource = \"x\"\n[[stream]]\nname = \"a\"\nsource = \"y\"\n";
+        assert!(RunConfig::parse(text).unwrap_err().to_string().contains("two streams named `a`"));
+        let text = "[[stream]]\nname = \"a b\"\nsource = \"x\"\n";
+        assert!(RunConfig::parse(text).is_err());
+        assert!(RunConfig::parse("").unwrap_err().message().contains("no `[[stream]]`"));
+    }
+}

@@ -1,0 +1,408 @@
+//! Wiring: threads, lanes, warmup, proof, the loop over captures, and an orderly end. Nobody imports this module.
+//!
+//! One thread a camera, one engine thread, one sink thread, one timer for deadlines, one small HTTP runtime. Between them
+//! are bounded lanes ([`depot`]) and one bounded channel of rows ([`teller`]).
+
+pub mod clerk;
+pub mod depot;
+pub mod inspector;
+mod outlet;
+mod ready;
+pub mod stop;
+mod stream;
+mod teller;
+
+use crate::camera::{self, Camera, SourceInfo, SourceKind, SourceSpec};
+use crate::decision::Rule;
+use crate::engine::cpu::CpuOptions;
+use crate::error::{Error, ErrorKind, Result};
+use crate::frame::StreamName;
+use crate::guard::{Guard, Reason, StreamTraits, Trust};
+use crate::sinks::http::{Board, Phase, StreamSetup, Trigger};
+use crate::sinks::row::{EngineStamp, Row};
+use crate::telemetry::{Labels, Metric, Telemetry};
+use crate::units::milliseconds;
+use clerk::Clerk;
+use depot::{Delivery, Depot, Sight, Taken, Work};
+use inspector::{Inspector, Parts, StreamPlace};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+use stop::{StopFlag, StopReason};
+use stream::Stream;
+use teller::{RowSender, Teller};
+
+pub use outlet::OutputOptions;
+
+/// One stream to run.
+#[derive(Debug, Clone)]
+pub struct StreamOptions {
+    /// Unique name.
+    pub name: String,
+    /// Where pictures come from.
+    pub spec: SourceSpec,
+    /// How frames reach the engine; `None`: newest for live sources, every for files.
+    pub delivery: Option<Delivery>,
+    /// Whether the start waits for the source or fails at once.
+    pub wait: bool,
+    /// Whether only frames triggered from outside are parts; otherwise every frame gets a decision.
+    pub triggered: bool,
+}
+
+/// What to run, checked.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The bundle.
+    pub bundle: PathBuf,
+    /// The streams; at least one, with unique names.
+    pub streams: Vec<StreamOptions>,
+    /// The CPU engine.
+    pub cpu: CpuOptions,
+    /// Boxes are reported from this score on; what is judged does not change.
+    pub conf: Option<f32>,
+    /// Overlap above which boxes of one class are one object, for the report.
+    pub iou: Option<f32>,
+    /// Where results go.
+    pub output: OutputOptions,
+    /// Stop after this many results.
+    pub frames: Option<u64>,
+    /// Stop after this time.
+    pub duration: Option<Duration>,
+}
+
+/// What a run did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Results by trust.
+    pub results: BTreeMap<Trust, u64>,
+    /// Pictures that could not be read.
+    pub unreadable: u64,
+    /// Why the run ended.
+    pub interrupted: bool,
+}
+
+/// Tells the caller what happens before the first result: lines for people.
+pub type Say<'a> = &'a mut dyn FnMut(&str);
+
+/// Runs until the sources end, the count or time is reached, or `stop` is raised.
+///
+/// # Errors
+/// Everything that keeps the run from starting, and at the end: [`ErrorKind::Source`] when a picture could not be read or
+/// a source of files failed, [`ErrorKind::Output`] when results could not be written, [`ErrorKind::Device`] when the
+/// device failed, [`ErrorKind::Interrupted`] after Ctrl-C or SIGTERM. Results so far are written and flushed first.
+pub fn start(options: &Options, stop: &StopFlag, say: Say<'_>) -> Result<Outcome> {
+    let telemetry = Telemetry::new();
+    let names: Vec<StreamName> = options.streams.iter().map(|stream| stream.name.as_str().into()).collect();
+    let opened = open_sources(options, &names, say)?;
+    let infos: Vec<Option<SourceInfo>> =
+        opened.iter().map(|opened| opened.as_ref().map(|camera| camera.info())).collect();
+    let triggered = options.streams.iter().any(|stream| stream.triggered);
+    let live = options.streams.iter().any(|stream| stream.spec.kind() == SourceKind::Live);
+
+    let ready = ready::Loaded::load(options)?;
+    let manifest = ready.bundle.manifest();
+    let rule = manifest.decision.as_ref().map(|rule| Rule::new(rule, &manifest.classes)).transpose()?;
+    let board = Board::new(
+        options
+            .streams
+            .iter()
+            .zip(&names)
+            .map(|(stream, name)| StreamSetup {
+                name: Arc::clone(name),
+                continuous: !stream.triggered,
+                has_rule: rule.is_some(),
+            })
+            .collect(),
+    );
+    let clerk = Arc::new(Clerk::new(names.clone(), rule.as_ref().and_then(Rule::deadline)));
+    let outlet = outlet::Outlet::open(&options.output, live, triggered, &board, &telemetry, say)?;
+
+    board.set_phase(Phase::Proving);
+    let (engine, proof) = ready.prove(options, &board, say)?;
+    let stamp = Arc::new(EngineStamp {
+        bundle: manifest.name.clone(),
+        sha256: ready.bundle.id().to_owned(),
+        backend: engine.info().backend.clone(),
+        classes: Arc::clone(&engine.info().classes),
+    });
+    let streams = options
+        .streams
+        .iter()
+        .zip(&names)
+        .zip(&infos)
+        .map(|((stream, name), info)| {
+            Ok(StreamPlace {
+                name: Arc::clone(name),
+                guard: Guard::new(&manifest.guard, &manifest.classes, traits(stream, info.as_ref()))?,
+                triggered: is_triggered(stream, info.as_ref()),
+            })
+        })
+        .collect::<Result<Vec<_>>>()?;
+    streams.iter().for_each(|place| say_what_is_off(place, say));
+    let inspector = Inspector::new(Parts {
+        engine,
+        thresholds: manifest.thresholds.clone(),
+        reported: ready::reported_thresholds(options, &manifest.thresholds),
+        rule,
+        streams,
+        clerk: Arc::clone(&clerk),
+        stamp,
+        proved_at: Some(proof.at),
+        telemetry: Arc::clone(&telemetry),
+    })?;
+    let run = Run { options, telemetry, board, clerk, stop: stop.clone(), names, source_failed: Arc::default() };
+    run.until_the_end(inspector, opened, outlet)
+}
+
+/// The sources of the command line fail at once; those that may be waited for are opened by their threads.
+fn open_sources(options: &Options, names: &[StreamName], say: Say<'_>) -> Result<Vec<Option<Box<dyn Camera>>>> {
+    options
+        .streams
+        .iter()
+        .zip(names)
+        .map(|(stream, name)| match camera::open(&stream.spec, Arc::clone(name)) {
+            Ok(camera) => {
+                say(&format!("stream {name}: {}", camera.info().description));
+                Ok(Some(camera))
+            }
+            Err(error) if stream.wait && error.kind() == ErrorKind::Source => {
+                say(&format!("stream {name}: {}; waiting for it", error.message()));
+                Ok(None)
+            }
+            Err(error) => Err(error.hint("add `--wait` to wait for a source that is not there yet")),
+        })
+        .collect()
+}
+
+/// Says which checks do not run on this stream and why, one line a cause.
+fn say_what_is_off(place: &StreamPlace, say: Say<'_>) {
+    let mut by_cause: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for off in place.guard.off_aloud() {
+        by_cause.entry(off.why).or_default().push(off.reason.name());
+    }
+    for (why, checks) in by_cause {
+        say(&format!("stream {}: not checked, because {why}: {}", place.name, checks.join(", ")));
+    }
+    if let Some(why) = place.guard.observing() {
+        say(&format!("stream {}: soft checks only observe: {why}", place.name));
+    }
+}
+
+fn is_triggered(stream: &StreamOptions, info: Option<&SourceInfo>) -> bool {
+    stream.triggered || info.is_some_and(|info| info.triggers)
+}
+
+fn traits(stream: &StreamOptions, info: Option<&SourceInfo>) -> StreamTraits {
+    let live = stream.spec.kind() == SourceKind::Live;
+    StreamTraits { live, related_frames: info.map_or(live, |info| info.related_frames), triggered: stream.triggered }
+}
+
+struct Run<'a> {
+    options: &'a Options,
+    telemetry: Arc<Telemetry>,
+    board: Arc<Board>,
+    clerk: Arc<Clerk>,
+    stop: StopFlag,
+    names: Vec<StreamName>,
+    source_failed: Arc<AtomicBool>,
+}
+
+impl Run<'_> {
+    fn until_the_end(
+        &self,
+        inspector: Inspector,
+        opened: Vec<Option<Box<dyn Camera>>>,
+        outlet: outlet::Outlet,
+    ) -> Result<Outcome> {
+        let deliveries: Vec<Delivery> = self.options.streams.iter().map(delivery).collect();
+        let depot = Arc::new(Depot::new(&deliveries));
+        let (rows, teller) = Teller::start(outlet.sinks, Arc::clone(&self.telemetry), self.stop.clone())?;
+        let blank = Arc::new(Blank {
+            names: self.names.clone(),
+            proved_at: inspector.proved_at(),
+            stamp: inspector.stamp(),
+            has_rule: inspector.has_rule(),
+        });
+        self.board.set_phase(Phase::Ready);
+        let mut loop_result = Ok(Outcome::default());
+        let mut source_errors = Vec::new();
+        std::thread::scope(|scope| {
+            let timer = {
+                let (rows, blank) = (rows.clone(), Arc::clone(&blank));
+                scope.spawn(move || self.watch_deadlines(&rows, &blank))
+            };
+            if let Some(triggers) = outlet.triggers {
+                scope.spawn(move || self.take_triggers(&triggers));
+            }
+            let streams: Vec<_> = opened
+                .into_iter()
+                .enumerate()
+                .map(|(index, camera)| {
+                    let stream = self.stream(index, &depot, &rows, &blank);
+                    scope.spawn(move || stream.run(camera))
+                })
+                .collect();
+            loop_result = self.answer_all(inspector, &depot, &rows, &deliveries);
+            // Whatever waited is over; open parts are answered before the timer goes.
+            self.board.set_phase(Phase::Stopping);
+            let failed = loop_result.is_err() || self.source_failed.load(Ordering::Acquire);
+            self.stop.raise(if failed { StopReason::Failed } else { StopReason::Done });
+            drop(depot.close());
+            source_errors.extend(streams.into_iter().filter_map(|thread| thread.join().ok().flatten()));
+            for unanswered in self.clerk.drain() {
+                rows.put(blank.row(unanswered.stream, Some(unanswered.decided), Reason::Late), true);
+            }
+            let _ended = timer.join();
+        });
+        drop(rows);
+        let mut errors = teller.finish();
+        drop(outlet.server);
+        let outcome = loop_result?;
+        if let Some(error) = errors.drain(..).next() {
+            return Err(error);
+        }
+        if let Some(error) = source_errors.drain(..).next() {
+            return Err(error);
+        }
+        finish(outcome, &self.stop)
+    }
+
+    fn stream(&self, index: usize, depot: &Arc<Depot>, rows: &RowSender, blank: &Arc<Blank>) -> Stream {
+        let (rows, clerk, blank) = (rows.clone(), Arc::clone(&self.clerk), Arc::clone(blank));
+        let refused = move |work: Box<Work>| {
+            let Some(tag) = &work.part else { return };
+            if let Some(decided) = clerk.answer(&tag.id, crate::decision::Decision::NotInspected, Instant::now()) {
+                rows.put(blank.row(index, Some(decided), Reason::Late), true);
+            }
+        };
+        Stream {
+            index,
+            name: Arc::clone(&self.names[index]),
+            spec: self.options.streams[index].spec.clone(),
+            depot: Arc::clone(depot),
+            clerk: Arc::clone(&self.clerk),
+            board: Arc::clone(&self.board),
+            telemetry: Arc::clone(&self.telemetry),
+            stop: self.stop.clone(),
+            failed: Arc::clone(&self.source_failed),
+            refused: Box::new(refused),
+        }
+    }
+
+    /// The engine thread's loop; runs on the calling thread.
+    fn answer_all(
+        &self,
+        mut inspector: Inspector,
+        depot: &Depot,
+        rows: &RowSender,
+        deliveries: &[Delivery],
+    ) -> Result<Outcome> {
+        const PATIENCE: Duration = Duration::from_millis(200);
+        let until = self.options.duration.map(|duration| Instant::now() + duration);
+        let mut outcome = Outcome::default();
+        let mut answered = 0_u64;
+        while !self.stop.is_raised() {
+            self.board.heartbeat();
+            if until.is_some_and(|until| Instant::now() >= until) {
+                break;
+            }
+            let (lane, work) = match depot.take(PATIENCE) {
+                Taken::Work(lane, work) => (lane, work),
+                Taken::Nothing => continue,
+                Taken::Over => break,
+            };
+            outcome.unreadable += u64::from(matches!(work.picture, Sight::Unreadable(_)));
+            let (row, fatal) = inspector.inspect(lane, *work);
+            *outcome.results.entry(row.trust).or_default() += 1;
+            rows.put(row, deliveries[lane] == Delivery::Every);
+            if let Some(error) = fatal {
+                self.board.set_phase(Phase::Fault);
+                return Err(error);
+            }
+            answered += 1;
+            if self.options.frames.is_some_and(|frames| answered >= frames) {
+                break;
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Opens a part for each trigger that came over HTTP.
+    fn take_triggers(&self, triggers: &Receiver<Trigger>) {
+        const PATIENCE: Duration = Duration::from_millis(100);
+        while !self.stop.is_raised() {
+            let Ok(trigger) = triggers.recv_timeout(PATIENCE) else { continue };
+            let opened = self.clerk.trigger(Some(&trigger.stream), Some(&trigger.part), trigger.received);
+            if let Err(error) = opened {
+                log::warn!("trigger of stream {}, part `{}` refused: {error}", trigger.stream, trigger.part);
+                self.telemetry.count(Metric::TriggersRefused, Labels::reason("part_id"));
+            }
+        }
+    }
+
+    fn watch_deadlines(&self, rows: &RowSender, blank: &Blank) {
+        const EVERY: Duration = Duration::from_millis(10);
+        while !self.stop.sleep(EVERY) {
+            for unanswered in self.clerk.expire(Instant::now()) {
+                rows.put(blank.row(unanswered.stream, Some(unanswered.decided), Reason::Late), true);
+            }
+        }
+    }
+}
+
+fn delivery(stream: &StreamOptions) -> Delivery {
+    stream.delivery.unwrap_or(match stream.spec.kind() {
+        SourceKind::Live => Delivery::Newest,
+        SourceKind::Files => Delivery::Every,
+    })
+}
+
+fn finish(mut outcome: Outcome, stop: &StopFlag) -> Result<Outcome> {
+    outcome.interrupted = stop.reason() == Some(StopReason::Interrupted);
+    if outcome.interrupted {
+        return Err(Error::new(ErrorKind::Interrupted, "interrupted; results so far are written"));
+    }
+    if outcome.unreadable > 0 {
+        return Err(Error::source_failed(format!(
+            "{} of {} pictures could not be read; their rows say `fault`, reason `unreadable`",
+            outcome.unreadable,
+            outcome.results.values().sum::<u64>()
+        )));
+    }
+    Ok(outcome)
+}
+
+/// Makes rows for parts that nobody answered.
+struct Blank {
+    names: Vec<StreamName>,
+    proved_at: Option<std::time::SystemTime>,
+    stamp: Arc<EngineStamp>,
+    has_rule: bool,
+}
+
+impl Blank {
+    fn row(&self, stream: usize, decided: Option<crate::decision::parts::Decided>, reason: Reason) -> Row {
+        Row {
+            stream: Arc::clone(&self.names[stream]),
+            number: None,
+            captured_at: None,
+            source: None,
+            trust: Trust::Fault,
+            reasons: vec![reason],
+            observed: Vec::new(),
+            decision: decided.as_ref().filter(|_| self.has_rule).map(|decided| decided.decision),
+            age_ms: decided.as_ref().map_or(0.0, |decided| milliseconds(decided.triggered.elapsed())),
+            part: decided.map(|decided| decided.part),
+            proved_at: self.proved_at,
+            detections: None,
+            boxes_before_nms: 0,
+            timings: Default::default(),
+            memory: Default::default(),
+            engine: Arc::clone(&self.stamp),
+            frame: None,
+        }
+    }
+}
