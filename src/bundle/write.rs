@@ -8,7 +8,7 @@ use crate::aside::{AsideFile, cannot_write};
 use crate::error::{Error, Result};
 use crate::units::count;
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use zip::write::SimpleFileOptions;
 
@@ -123,7 +123,8 @@ fn write_entries(path: &Path, manifest: &[u8], files: &Files) -> Result<AsideFil
         .last_modified_time(zip::DateTime::default())
         .unix_permissions(0o644)
         .with_alignment(ALIGNMENT_BYTES);
-    let mut zip = zip::ZipWriter::new(std::io::BufWriter::with_capacity(1 << 20, AsideFile::create(path)?));
+    let latch = Latch { file: AsideFile::create(path)?, error: None };
+    let mut zip = zip::ZipWriter::new(BufWriter::with_capacity(1 << 20, latch));
     zip.start_file(MANIFEST, options).map_err(fail)?;
     zip.write_all(manifest).map_err(|error| cannot_write(path, error))?;
     for (name, bytes) in signature.into_iter().chain(rest).chain(plans) {
@@ -131,7 +132,46 @@ fn write_entries(path: &Path, manifest: &[u8], files: &Files) -> Result<AsideFil
         zip.write_all(bytes).map_err(|error| cannot_write(path, error))?;
     }
     let buffered = zip.finish().map_err(fail)?;
-    buffered.into_inner().map_err(|error| cannot_write(path, error.into_error()))
+    let latch = buffered.into_inner().map_err(|error| cannot_write(path, error.into_error()))?;
+    match latch.error {
+        Some(error) => Err(cannot_write(path, error)),
+        None => Ok(latch.file),
+    }
+}
+
+/// Keeps the first error and lets everything after it pass into nothing: a `ZipWriter` that is dropped after an error
+/// would try to write again and print to standard error.
+struct Latch {
+    file: AsideFile,
+    error: Option<io::Error>,
+}
+
+impl Latch {
+    fn hold<T>(&mut self, otherwise: T, work: impl FnOnce(&mut AsideFile) -> io::Result<T>) -> io::Result<T> {
+        if self.error.is_none() {
+            match work(&mut self.file) {
+                Ok(value) => return Ok(value),
+                Err(error) => self.error = Some(error),
+            }
+        }
+        Ok(otherwise)
+    }
+}
+
+impl Write for Latch {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.hold(bytes.len(), |file| file.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.hold((), AsideFile::flush)
+    }
+}
+
+impl Seek for Latch {
+    fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
+        self.hold(0, |file| file.seek(position))
+    }
 }
 
 /// A slip like `-o model.onnx` must not cost the model.

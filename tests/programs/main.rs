@@ -1,0 +1,9 @@
+//! Whole programs: exit codes, both outputs, files left behind.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "a test program")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod build_bad_input;
+mod build_bundle;
+mod workbench;
