@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 const MOST_ENTRIES: u16 = 4096;
 /// Bytes of the end record without a comment.
 const END_BYTES: u64 = 22;
-const END_SIGNATURE: u32 = 0x0605_4b50;
-const CENTRAL_SIGNATURE: u32 = 0x0201_4b50;
+pub(super) const END_SIGNATURE: u32 = 0x0605_4b50;
+pub(super) const CENTRAL_SIGNATURE: u32 = 0x0201_4b50;
 const CENTRAL_BYTES: usize = 46;
-const LOCAL_SIGNATURE: u32 = 0x0403_4b50;
+pub(super) const LOCAL_SIGNATURE: u32 = 0x0403_4b50;
 const LOCAL_BYTES: usize = 30;
 /// Flag bit 11: the name is UTF-8. Every other flag changes how the data is to be read.
 const FLAG_UTF8: u16 = 1 << 11;
@@ -245,11 +245,11 @@ pub(super) fn is_entry_name(name: &str) -> bool {
     }
 }
 
-/// CRC-32 (IEEE) of `bytes`, as zip uses it. Bit by bit: only for small entries.
+/// CRC-32 (IEEE) of `bytes`, as zip uses it.
 pub(super) fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(u32::MAX, |crc, &byte| {
-        (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
-    })
+    let step = |crc: u32| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
+    let table: [u32; 256] = std::array::from_fn(|at| (0..8).fold(u32::try_from(at).unwrap_or(0), |crc, _| step(crc)));
+    !bytes.iter().fold(u32::MAX, |crc, &byte| table[usize::from(crc.to_le_bytes()[0] ^ byte)] ^ (crc >> 8))
 }
 
 /// Looks before it opens: opening a pipe would wait for ever.

@@ -16,6 +16,7 @@ mod check;
 pub mod golden;
 mod hash;
 pub mod manifest;
+mod pack;
 mod search;
 mod write;
 

@@ -3,14 +3,14 @@
 use super::archive::is_entry_name;
 use super::hash::sha256;
 use super::manifest::{FileEntry, Manifest};
+use super::pack::Packer;
 use super::{Bundle, MANIFEST, SIGNATURE};
 use crate::aside::{AsideFile, cannot_write};
 use crate::error::{Error, Result};
 use crate::units::count;
 use std::collections::BTreeMap;
-use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
-use zip::write::SimpleFileOptions;
 
 /// Entries of a bundle: name → bytes. `manifest.json` is not among them.
 pub type Files = BTreeMap<String, Vec<u8>>;
@@ -111,67 +111,17 @@ fn write_entries(path: &Path, manifest: &[u8], files: &Files) -> Result<AsideFil
     if let Some(name) = files.keys().find(|name| name.as_str() == MANIFEST || !is_entry_name(name)) {
         return Err(Error::unexpected(format!("found entry name `{name}`, which no bundle may hold")));
     }
-    let fail = |error: zip::result::ZipError| match error {
-        zip::result::ZipError::Io(error) => cannot_write(path, error),
-        other => Error::unexpected("the bundle cannot be packed").because(other).at(path.display()),
-    };
     // The manifest and its signature come first and plans last: whoever streams the file can decide early.
     let (plans, rest): (Vec<_>, Vec<_>) = files.iter().partition(|(name, _)| name.starts_with("plans/"));
     let (signature, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(name, _)| name.as_str() == SIGNATURE);
-    let options = SimpleFileOptions::default()
-        .compression_method(zip::CompressionMethod::Stored)
-        .last_modified_time(zip::DateTime::default())
-        .unix_permissions(0o644)
-        .with_alignment(ALIGNMENT_BYTES);
-    let latch = Latch { file: AsideFile::create(path)?, error: None };
-    let mut zip = zip::ZipWriter::new(BufWriter::with_capacity(1 << 20, latch));
-    zip.start_file(MANIFEST, options).map_err(fail)?;
-    zip.write_all(manifest).map_err(|error| cannot_write(path, error))?;
+    let fail = |error| cannot_write(path, error);
+    let mut packer = Packer::new(BufWriter::with_capacity(1 << 20, AsideFile::create(path)?), ALIGNMENT_BYTES);
+    packer.add(MANIFEST, manifest).map_err(fail)?;
     for (name, bytes) in signature.into_iter().chain(rest).chain(plans) {
-        zip.start_file(name.as_str(), options).map_err(fail)?;
-        zip.write_all(bytes).map_err(|error| cannot_write(path, error))?;
+        packer.add(name, bytes).map_err(fail)?;
     }
-    let buffered = zip.finish().map_err(fail)?;
-    let latch = buffered.into_inner().map_err(|error| cannot_write(path, error.into_error()))?;
-    match latch.error {
-        Some(error) => Err(cannot_write(path, error)),
-        None => Ok(latch.file),
-    }
-}
-
-/// Keeps the first error and lets everything after it pass into nothing: a `ZipWriter` that is dropped after an error
-/// would try to write again and print to standard error.
-struct Latch {
-    file: AsideFile,
-    error: Option<io::Error>,
-}
-
-impl Latch {
-    fn hold<T>(&mut self, otherwise: T, work: impl FnOnce(&mut AsideFile) -> io::Result<T>) -> io::Result<T> {
-        if self.error.is_none() {
-            match work(&mut self.file) {
-                Ok(value) => return Ok(value),
-                Err(error) => self.error = Some(error),
-            }
-        }
-        Ok(otherwise)
-    }
-}
-
-impl Write for Latch {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.hold(bytes.len(), |file| file.write(bytes))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.hold((), AsideFile::flush)
-    }
-}
-
-impl Seek for Latch {
-    fn seek(&mut self, position: SeekFrom) -> io::Result<u64> {
-        self.hold(0, |file| file.seek(position))
-    }
+    let buffered = packer.finish().map_err(fail)?;
+    buffered.into_inner().map_err(|error| fail(error.into_error()))
 }
 
 /// A slip like `-o model.onnx` must not cost the model.

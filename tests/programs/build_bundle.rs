@@ -171,7 +171,10 @@ fn a_damaged_bundle_is_not_verified() {
     bytes[usize::try_from(range.offset_bytes).unwrap() + 50] ^= 1;
     bench.write("model.edge", &bytes);
     for command in ["verify", "inspect"] {
-        bench.edge_build(&[command, "model.edge"]).ends_with(3).says_one_error(&["model.edge, entry `model.onnx`", "SHA-256"]);
+        bench
+            .edge_build(&[command, "model.edge"])
+            .ends_with(3)
+            .says_one_error(&["model.edge, entry `model.onnx`", "SHA-256"]);
     }
 }
 

@@ -51,10 +51,9 @@ fn describe(bundle: &Bundle, signed: bool) -> String {
     row("id", bundle.id());
     row("target", &format!("{} ({})", manifest.target.platform, manifest.target.flavour));
     row("built by", &format!("edge-build {}, schema {}", manifest.edge_build, manifest.schema));
-    row(
-        "model",
-        &format!("{}, opset {}, {}", manifest.source.file_name, manifest.source.opset, manifest.source.producer),
-    );
+    let source = &manifest.source;
+    let by = if source.producer.is_empty() { String::new() } else { format!(", written by {}", source.producer) };
+    row("model", &format!("{}, opset {}{by}", source.file_name, source.opset));
     row("model sha256", &manifest.source.sha256);
     row(
         "input",
