@@ -321,7 +321,7 @@ fn finish(
     let mut engine = load(order, prepared, &bundle.model()?)?;
     let proof = golden::prove(engine.as_mut(), &bundle)?;
     watcher.say(&format!(
-        "proved: {} known answers came out right, largest difference {:.3} px and {:.5} in score",
+        "proved: {} known answers came out right, largest difference {:.4} px and {:.6} in score",
         proof.frames, proof.worst_px, proof.worst_score
     ));
     watcher.check_stop()?;

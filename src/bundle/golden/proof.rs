@@ -42,9 +42,11 @@ pub struct RecordOptions<'a> {
 pub fn prove(engine: &mut dyn Engine, bundle: &Bundle) -> Result<Proof> {
     let set = bundle.golden()?;
     prove_set(engine, bundle.manifest(), set).map_err(|error| {
-        error.at(bundle.path().display()).hint(
+        let path = bundle.path().display();
+        let place = error.place().map_or_else(|| path.to_string(), |inner| format!("{path}, {inner}"));
+        error.moved_to(place).hint(
             "the engine on this machine does not answer as it did when the bundle was built: do not use it; \
-                   compare with `--cpu-backend rten`, or build the bundle again on this machine",
+             compare with `--cpu-backend rten`, or build the bundle again on this machine",
         )
     })
 }

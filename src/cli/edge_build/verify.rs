@@ -19,7 +19,7 @@ pub(super) fn run(path: &Path, cpu_flags: &CpuFlags, terminal: &mut Terminal) ->
         .map_err(|error| error.at(path.display()))?;
     let proof = golden::prove(engine.as_mut(), &bundle)?;
     terminal.data(format_args!(
-        "{}: whole, id {}\n{} known answers came out right on {} (largest difference {:.3} px and {:.5} in score)",
+        "{}: whole, id {}\n{} known answers came out right on {} (largest difference {:.4} px and {:.6} in score)",
         path.display(),
         short(bundle.id()),
         proof.frames,
