@@ -145,13 +145,16 @@ impl Platform {
         FILES.iter().map(|(name, text)| Platform::parse(text).map_err(|error| broken(name, error))).collect()
     }
 
-    /// The platform after `--target`: a compiled-in name, or the path of a platform file.
+    /// The platform after `--target`: a compiled-in name, a compute capability like `8.6`, or the path of a platform file.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Usage`] for an unknown name (with those that are known) or a file that cannot be understood.
     pub fn find(name_or_path: &str) -> Result<Platform> {
         if let Some((name, text)) = FILES.iter().find(|(name, _)| *name == name_or_path) {
             return Platform::parse(text).map_err(|error| broken(name, error));
+        }
+        if let Some(platform) = Platform::of_capability(name_or_path) {
+            return Ok(platform);
         }
         let path = Path::new(name_or_path);
         if name_or_path.ends_with(".toml") || name_or_path.contains('/') {
@@ -168,7 +171,34 @@ impl Platform {
         }
         let names: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
         Err(Error::usage(format!("found target `{name_or_path}`, expected one of {}", names.join(", ")))
-            .hint("`edge-build targets` lists them; the path of a platform file ends in `.toml`"))
+            .hint("`edge-build targets` lists them; a compute capability like `8.6` or the path of a platform file (`*.toml`) will do too"))
+    }
+
+    /// Any discrete GPU of a compute capability like `8.6`; its memory is not known.
+    fn of_capability(text: &str) -> Option<Platform> {
+        let (major, minor) = text.split_once('.')?;
+        let (major, minor) = (major.parse::<u8>().ok()?, minor.parse::<u8>().ok()?);
+        let source = "the command line";
+        let family = |name: &str| Flavour {
+            name: name.to_owned(),
+            versions: "any".to_owned(),
+            system: "any".to_owned(),
+            proof: "unproved".to_owned(),
+            source: source.to_owned(),
+        };
+        (major < 100 && minor < 10).then(|| Platform {
+            name: format!("{major}.{minor}"),
+            title: format!("GPU of compute capability {major}.{minor}"),
+            kind: PlatformKind::Discrete,
+            architectures: vec!["x86_64".to_owned(), "aarch64".to_owned()],
+            compute_capability: Some(Sourced { value: format!("{major}.{minor}"), source: source.to_owned() }),
+            memory: None,
+            plan: PlanRules::default(),
+            flavours: ["trt8", "trt10", "trt11", "rtx"].map(family).to_vec(),
+            lacks: vec![],
+            has: vec![],
+            unknown: vec!["everything but the compute capability".to_owned()],
+        })
     }
 
     /// Parses a platform file.

@@ -21,3 +21,12 @@ pub(crate) fn skipped(what: &str, why: &str) {
     assert!(!required.split(',').any(|required| required.trim() == what), "EDGE_REQUIRE={what}: {why}");
     eprintln!("NOT TESTED: {why}");
 }
+
+/// The folder with TensorRT-RTX (`EDGE_TENSORRT_RTX_DIR`; `tests/fetch_tensorrt_rtx.sh` fills one).
+pub(crate) fn tensorrt_rtx() -> Option<PathBuf> {
+    let found = std::env::var_os("EDGE_TENSORRT_RTX_DIR").map(PathBuf::from).filter(|folder| folder.is_dir());
+    if found.is_none() {
+        skipped("tensorrt-rtx", "EDGE_TENSORRT_RTX_DIR names no folder with TensorRT-RTX");
+    }
+    found
+}

@@ -2,18 +2,22 @@
 
 use super::cache_key::{KeyParts, cache_key};
 use super::calibrate::{Calibration, calibrate, one_line};
-use super::compile::Compiler;
+use super::compile::faults::GraphFacts;
+use super::compile::{Compiled, Compiler, PlanOrder, Request, compile, dotted, timings};
 use super::pictures::{PictureFolder, decode, pixel_hash, short_name};
 use super::watcher::Watcher;
 use super::{Options, Prepared, prepare};
 use crate::bundle::golden::{self, GoldenFrame, GoldenSet, RecordOptions};
 use crate::bundle::manifest::{Golden, GoldenKind, Precision, SCHEMA, Target};
-use crate::bundle::{GOLDEN_ANSWERS, MODEL, Manifest, check_output, sha256, stage};
+use crate::bundle::plan::{PLAN_SCHEMA, PlanFacts};
+use crate::bundle::{Files, GOLDEN_ANSWERS, MODEL, Manifest, check_output, sha256, stage_with};
 use crate::config::Recipe;
 use crate::decision::Rule;
 use crate::detections::Detector;
-use crate::engine::{Engine, cpu};
+use crate::engine::cpu::CpuOptions;
+use crate::engine::{Engine, Layout, cpu};
 use crate::error::{Error, Result};
+use crate::ffi::tensorrt::{DataType, ProfilingVerbosity};
 use crate::frame::Picture;
 use crate::onnx;
 use crate::platform::Platform;
@@ -40,6 +44,8 @@ pub struct Order {
     pub platform: Platform,
     /// How the graph becomes an engine.
     pub compiler: Compiler,
+    /// How the CPU engine runs, which gives the known answers.
+    pub cpu: CpuOptions,
     /// What the model leaves open.
     pub options: Options,
 }
@@ -70,6 +76,7 @@ pub fn assemble(order: &Order, watcher: &mut dyn Watcher) -> Result<Built> {
     tell(&prepared, watcher);
     check_names(&order.recipe, &prepared.classes)?;
 
+    let compiled = compile_plan(order, &prepared, watcher)?;
     let mut engine = load(order, &prepared, &prepared.model_bytes)?;
     watcher.say(&format!("engine: {}, threads: {}", engine.info().backend, engine.info().threads));
     let calibration = match &order.recipe.calibration {
@@ -80,8 +87,9 @@ pub fn assemble(order: &Order, watcher: &mut dyn Watcher) -> Result<Built> {
     };
     let known = KnownAnswers::record(order, &prepared, engine.as_mut(), calibration.as_ref(), watcher)?;
     drop(engine);
-    let manifest = manifest(order, &prepared, calibration.as_ref(), &known);
-    finish(order, &prepared, &manifest, &known, watcher)
+    let version = compiled.as_ref().map(|compiled| compiled.version.to_string());
+    let manifest = manifest(order, &prepared, calibration.as_ref(), &known, version.as_deref());
+    finish(order, &prepared, &manifest, &known, compiled, watcher)
 }
 
 fn tell(prepared: &Prepared, watcher: &mut dyn Watcher) {
@@ -111,12 +119,13 @@ fn check_names(recipe: &Recipe, classes: &[String]) -> Result<()> {
 }
 
 fn load(order: &Order, prepared: &Prepared, model: &[u8]) -> Result<Box<dyn Engine>> {
-    let Compiler::Cpu(options) = &order.compiler;
     let floor = order.recipe.thresholds.lowest_score();
     let classes: Arc<[String]> = prepared.classes.clone().into();
-    cpu::load(model, &prepared.input, &prepared.layout, classes, floor, options).map_err(|error| match error.place() {
-        Some(_) => error,
-        None => error.at(order.recipe.model.display()),
+    cpu::load(model, &prepared.input, &prepared.layout, classes, floor, &order.cpu).map_err(|error| {
+        match error.place() {
+            Some(_) => error,
+            None => error.at(order.recipe.model.display()),
+        }
     })
 }
 
@@ -235,7 +244,66 @@ impl Tolerances {
     }
 }
 
-fn manifest(order: &Order, prepared: &Prepared, calibration: Option<&Calibration>, known: &KnownAnswers) -> Manifest {
+/// The plan, where the target has one that can be made here. Made before the known answers: a refusal comes early.
+fn compile_plan(order: &Order, prepared: &Prepared, watcher: &mut dyn Watcher) -> Result<Option<Compiled>> {
+    let plan = match &order.compiler {
+        Compiler::Cpu => return Ok(None),
+        Compiler::Portable { .. } => {
+            watcher.say("portable: no plan is made; `edge-build finish` on the device adds it");
+            return Ok(None);
+        }
+        Compiler::Plan(plan) => plan,
+    };
+    let end_to_end = matches!(prepared.layout, Layout::EndToEnd { .. } | Layout::NmsPlugin { .. });
+    let precisions = prepared.precision_found.keys().filter_map(|name| match name.as_str() {
+        "f16" => Some(DataType::Half),
+        "int8" => Some(DataType::Int8),
+        _ => None,
+    });
+    let request = Request {
+        model: prepared.model_bytes.clone(),
+        order: plan.clone(),
+        graph: GraphFacts::of(&onnx::Model::from_bytes(&prepared.model_bytes)?, end_to_end)?,
+        precisions: precisions.collect(),
+        verbosity: ProfilingVerbosity::Detailed,
+        timings: timings::folder(),
+    };
+    let compiled = compile(request, watcher).map_err(|error| match error.place() {
+        Some(_) => error,
+        None => error.at(order.recipe.model.display()),
+    })?;
+    if let Some(path) = &compiled.timings {
+        watcher.say(&format!("timings kept in {}", path.display()));
+    }
+    Ok(Some(compiled))
+}
+
+/// The plan's entries for the bundle with this id.
+fn plan_entries(order: &PlanOrder, compiled: Compiled, id: &str) -> Result<Files> {
+    let facts = PlanFacts {
+        schema: PLAN_SCHEMA,
+        bundle: id.to_owned(),
+        sha256: sha256(&compiled.plan),
+        bytes: count(compiled.plan.len()),
+        flavour: order.flavour.name().to_owned(),
+        tensorrt: compiled.version.to_string(),
+        compute_capability: dotted(order.compute_capability),
+        made_on: compiled.made_on,
+        architecture: std::env::consts::ARCH.to_owned(),
+        workspace: order.workspace,
+        optimization_level: order.optimization_level,
+        tensors: compiled.tensors,
+    };
+    facts.entries(compiled.plan)
+}
+
+fn manifest(
+    order: &Order,
+    prepared: &Prepared,
+    calibration: Option<&Calibration>,
+    known: &KnownAnswers,
+    tensorrt: Option<&str>,
+) -> Manifest {
     let recipe = &order.recipe;
     let tolerances = Tolerances::of(prepared);
     let mut guard = recipe.guard.spec();
@@ -254,7 +322,7 @@ fn manifest(order: &Order, prepared: &Prepared, calibration: Option<&Calibration
             platform: order.platform.name.clone(),
             flavour: order.compiler.flavour().to_owned(),
             compute_capability: order.platform.compute_capability.as_ref().map(|known| known.value.clone()),
-            budget: order.platform.budget(),
+            budget: order.compiler.budget(),
         },
         precision: Precision { asked: "as exported".to_owned(), found: prepared.precision_found.clone() },
         thresholds: recipe.thresholds.clone(),
@@ -277,7 +345,7 @@ fn manifest(order: &Order, prepared: &Prepared, calibration: Option<&Calibration
         precision: &manifest.precision.asked,
         calibration_sha256: calibration.map(|calibration| calibration.set_hash.as_str()),
         target: &manifest.target,
-        tensorrt: None,
+        tensorrt,
         edge_build: &manifest.edge_build,
         recipe: &recipe_fields(order, known),
     };
@@ -309,6 +377,7 @@ fn finish(
     prepared: &Prepared,
     manifest: &Manifest,
     known: &KnownAnswers,
+    compiled: Option<Compiled>,
     watcher: &mut dyn Watcher,
 ) -> Result<Built> {
     let (_names, mut files) = known.set.to_files()?;
@@ -316,7 +385,10 @@ fn finish(
     files.insert(MODEL.to_owned(), prepared.model_bytes.clone());
     let bytes = files.values().map(|bytes| count(bytes.len())).sum();
     watcher.check_stop()?;
-    let staged = stage(&order.output, manifest, &files)?;
+    let staged = stage_with(&order.output, manifest, &files, |id| match (&order.compiler, compiled) {
+        (Compiler::Plan(plan), Some(compiled)) => plan_entries(plan, compiled, id),
+        _ => Ok(Files::new()),
+    })?;
     let bundle = staged.open()?;
     let mut engine = load(order, prepared, &bundle.model()?)?;
     let proof = golden::prove(engine.as_mut(), &bundle)?;

@@ -13,6 +13,12 @@ pub trait Watcher {
     /// `done` of `of` steps of `what` are done; `done == of` ends it.
     fn step(&mut self, what: &str, done: u64, of: u64);
 
+    /// Compiling is at `name`, `done` of `of` steps of the whole are done. Called often.
+    fn phase(&mut self, _name: &str, _done: u64, _of: u64) {}
+
+    /// Compiling has ended, well or not.
+    fn phase_done(&mut self) {}
+
     /// An error of kind [`crate::ErrorKind::Interrupted`] when the build is to stop.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ pub mod golden;
 mod hash;
 pub mod manifest;
 mod pack;
+pub mod plan;
 mod search;
 mod write;
 
@@ -24,7 +25,7 @@ pub use archive::EntryRange;
 pub use hash::{RunningHash, sha256};
 pub use manifest::Manifest;
 pub use search::search;
-pub use write::{ALIGNMENT_BYTES, Files, Staged, check_output, stage, write, write_with_additions};
+pub use write::{ALIGNMENT_BYTES, Files, Staged, check_output, stage, stage_with, write, write_with_additions};
 
 use crate::error::{Error, Result};
 use archive::Archive;

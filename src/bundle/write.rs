@@ -61,13 +61,33 @@ pub fn write(path: &Path, manifest: &Manifest, files: &Files) -> Result<String> 
 /// # Errors
 /// As [`write()`].
 pub fn stage(path: &Path, manifest: &Manifest, files: &Files) -> Result<Staged> {
+    stage_with(path, manifest, files, |_id| Ok(Files::new()))
+}
+
+/// [`stage`] with plans, which name the bundle's id: `additions` is given it.
+///
+/// # Errors
+/// As [`write()`], and those of `additions`; [`crate::ErrorKind::Unexpected`] when it adds a hashed entry.
+pub fn stage_with(
+    path: &Path,
+    manifest: &Manifest,
+    files: &Files,
+    additions: impl FnOnce(&str) -> Result<Files>,
+) -> Result<Staged> {
     let mut manifest = manifest.clone();
     let hashed = files.iter().filter(|(name, _)| is_hashed(name));
     manifest.files = hashed.map(|(name, bytes)| (name.clone(), entry(bytes))).collect();
     let mut text = serde_json::to_vec_pretty(&manifest)
         .map_err(|error| Error::unexpected("the manifest cannot be written as JSON").because(error))?;
     text.push(b'\n');
-    Ok(Staged { aside: write_entries(path, &text, files)?, path: path.to_owned(), id: sha256(&text) })
+    let id = sha256(&text);
+    let additions = additions(&id)?;
+    if let Some(name) = additions.keys().find(|name| is_hashed(name)) {
+        return Err(Error::unexpected(format!("entry `{name}` belongs to the manifest and cannot be added later")));
+    }
+    let mut all: BTreeMap<&str, &[u8]> = BTreeMap::new();
+    all.extend(files.iter().chain(&additions).map(|(name, bytes)| (name.as_str(), bytes.as_slice())));
+    Ok(Staged { aside: write_entries(path, &text, &all)?, path: path.to_owned(), id })
 }
 
 /// Whether a bundle could be written to `path` now: an early answer before long work.
@@ -94,7 +114,8 @@ pub fn write_with_additions(path: &Path, bundle: &Bundle, additions: &Files) -> 
         }
         files.insert(name.clone(), bytes.clone());
     }
-    write_entries(path, bundle.manifest_bytes(), &files)?.commit()
+    let all = files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
+    write_entries(path, bundle.manifest_bytes(), &all)?.commit()
 }
 
 /// Whether the manifest holds the hash of `name`.
@@ -106,14 +127,14 @@ fn entry(bytes: &[u8]) -> FileEntry {
     FileEntry { sha256: sha256(bytes), bytes: count(bytes.len()) }
 }
 
-fn write_entries(path: &Path, manifest: &[u8], files: &Files) -> Result<AsideFile> {
+fn write_entries(path: &Path, manifest: &[u8], files: &BTreeMap<&str, &[u8]>) -> Result<AsideFile> {
     refuse_to_replace_foreign_file(path)?;
-    if let Some(name) = files.keys().find(|name| name.as_str() == MANIFEST || !is_entry_name(name)) {
+    if let Some(name) = files.keys().find(|name| **name == MANIFEST || !is_entry_name(name)) {
         return Err(Error::unexpected(format!("found entry name `{name}`, which no bundle may hold")));
     }
     // The manifest and its signature come first and plans last: whoever streams the file can decide early.
     let (plans, rest): (Vec<_>, Vec<_>) = files.iter().partition(|(name, _)| name.starts_with("plans/"));
-    let (signature, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(name, _)| name.as_str() == SIGNATURE);
+    let (signature, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(name, _)| **name == SIGNATURE);
     let fail = |error| cannot_write(path, error);
     let mut packer = Packer::new(BufWriter::with_capacity(1 << 20, AsideFile::create(path)?), ALIGNMENT_BYTES);
     packer.add(MANIFEST, manifest).map_err(fail)?;

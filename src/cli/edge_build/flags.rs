@@ -1,8 +1,11 @@
 //! Flags as typed. Their help texts are the reference of the command line.
 
 use crate::engine::cpu::{CpuBackend, CpuOptions};
+use crate::ffi::tensorrt::version::Flavour;
+use crate::units::Bytes;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Turns a YOLO ONNX export into a verified bundle.
 #[derive(Debug, Parser)]
@@ -12,7 +15,7 @@ use std::path::PathBuf;
     arg_required_else_help = true,
     args_conflicts_with_subcommands = true,
     after_help = "Exit codes: 0 done, 2 usage or recipe, 3 model or bundle refused, 6 pictures cannot be read, \
-                  10 this machine lacks something, 11 output cannot be written, 130 interrupted. \
+                  9 time limit, 10 this machine lacks something, 11 output cannot be written, 130 interrupted. \
                   EDGE_LOG=info shows more."
 )]
 pub struct Flags {
@@ -57,8 +60,8 @@ pub struct BuildFlags {
     /// An ONNX export, a recipe.toml, or a folder that holds one
     #[arg(value_name = "MODEL|RECIPE", required = true)]
     pub input: Option<PathBuf>,
-    /// Machine to build for: a name from `edge-build targets`, or a platform file [default: this machine]
-    #[arg(long, value_name = "NAME|FILE")]
+    /// Machine to build for: a name from `edge-build targets`, a compute capability, or a platform file [default: this machine]
+    #[arg(long, value_name = "NAME|N.N|FILE")]
     pub target: Option<String>,
     /// Folder with pictures of good parts: the guard's reference, and some of them become known answers
     #[arg(long, value_name = "DIR")]
@@ -93,12 +96,41 @@ pub struct BuildFlags {
     /// Boxes of one class that overlap more than this are one object, 0 to 1 [default: 0.7]
     #[arg(long, value_name = "IOU", value_parser = unit)]
     pub iou: Option<f32>,
+    /// What is made for a GPU.
+    #[command(flatten)]
+    pub gpu: GpuFlags,
     /// How the CPU engine runs.
     #[command(flatten)]
     pub cpu: CpuFlags,
     /// Only warnings and errors
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+/// What is made for a GPU.
+#[derive(Debug, Args)]
+pub struct GpuFlags {
+    /// TensorRT family: trt8, trt10, trt11 or rtx [default: the only one that this machine can build for the target]
+    #[arg(long, value_name = "NAME", value_parser = flavour)]
+    pub flavour: Option<Flavour>,
+    /// Make no plan here; `edge-build finish` on the device adds it
+    #[arg(long)]
+    pub portable: bool,
+    /// GPU memory that the bundle may use [default: the target's, less its margin]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub gpu_budget: Option<Bytes>,
+    /// Most scratch memory of a layer [default: 1 GiB, at most half of the budget]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub workspace: Option<Bytes>,
+    /// TensorRT's optimisation level, 0 (builds fast) to 5 (runs fast) [default: TensorRT's own]
+    #[arg(long, value_name = "0-5", value_parser = clap::value_parser!(u8).range(0..=5))]
+    pub optimization_level: Option<u8>,
+    /// Give up compiling after this long, as in 90s or 20m; exit code 9
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub time_limit: Option<Duration>,
+    /// Folder with TensorRT's libraries [default: EDGE_TENSORRT_DIR, then where the loader looks]
+    #[arg(long, value_name = "DIR")]
+    pub tensorrt_dir: Option<PathBuf>,
 }
 
 /// How the CPU engine runs.
@@ -121,6 +153,31 @@ impl CpuFlags {
 
 fn backend(text: &str) -> Result<CpuBackend, String> {
     text.parse().map_err(|error: crate::Error| error.message().to_owned())
+}
+
+fn flavour(text: &str) -> Result<Flavour, String> {
+    text.parse().map_err(|error: crate::Error| error.message().to_owned())
+}
+
+fn bytes(text: &str) -> Result<Bytes, String> {
+    text.parse().map_err(|error: crate::Error| match error.hint_text() {
+        Some(hint) => format!("{}; {hint}", error.message()),
+        None => error.message().to_owned(),
+    })
+}
+
+/// `90s`, `20m`, `1h`, or seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, seconds) = match text.strip_suffix(['s', 'm', 'h']) {
+        Some(number) if text.ends_with('h') => (number, 3600.0),
+        Some(number) if text.ends_with('m') => (number, 60.0),
+        Some(number) => (number, 1.0),
+        None => (text, 1.0),
+    };
+    let number = number.parse::<f64>().ok().filter(|number| *number > 0.0);
+    number
+        .and_then(|number| Duration::try_from_secs_f64(number * seconds).ok())
+        .ok_or_else(|| "expected a time like `90s`, `20m` or `1h`".to_owned())
 }
 
 /// A number from 0 to 1.

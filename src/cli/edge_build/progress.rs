@@ -47,6 +47,21 @@ impl Watcher for Screen<'_> {
         }
     }
 
+    fn phase(&mut self, name: &str, done: u64, of: u64) {
+        if self.terminal.is_interactive() {
+            let bar = self.bar.get_or_insert_with(|| new_bar("compiling", of));
+            bar.set_length(of);
+            bar.set_position(done);
+            bar.set_message(name.to_owned());
+        }
+    }
+
+    fn phase_done(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
     fn check_stop(&self) -> Result<()> {
         self.stop.check()
     }
@@ -54,7 +69,7 @@ impl Watcher for Screen<'_> {
 
 fn new_bar(what: &str, of: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(of), ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len}, {eta} left") {
+    if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len}, {eta} left {msg}") {
         bar.set_style(style.progress_chars("=> "));
     }
     bar.set_prefix(what.to_owned());

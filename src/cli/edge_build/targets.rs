@@ -20,7 +20,8 @@ pub(super) fn run(json: bool, terminal: &mut Terminal) -> Result<()> {
         terminal.data(cells.join("  ").trim_end())?;
     }
     terminal.data(
-        "\nMemory is nominal unless marked `reported`. Only `cpu` can be built so far; the sources stand in `--json`.",
+        "\nMemory is nominal unless marked `reported`; the sources stand in `--json`. `rtx` plans are built on any machine, the others \
+         on one with such a GPU; `--portable` leaves the plan to the device.",
     )
 }
 

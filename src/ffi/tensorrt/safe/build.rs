@@ -123,10 +123,17 @@ impl Network {
             Raw::<result::Parser>::new(parser, library.abi()).ok_or_else(|| library.no_object("ONNX parser"))?;
         let network = Network { parser: OwnedParser(parser), raw, builder: Rc::clone(builder) };
         // SAFETY: the parser lives.
-        if unsafe { network.parser.0.parse(model) }? {
-            return Ok(network);
+        if !unsafe { network.parser.0.parse(model) }? {
+            return Err(refusal(&network.errors()?, &builder.take_errors()));
         }
-        Err(refusal(&network.errors()?, &builder.take_errors()))
+        // A file that is cut off at the right place parses to nothing.
+        // SAFETY: the network lives.
+        if unsafe { network.raw.0.outputs() }? == 0 {
+            return Err(Error::refused(
+                "TensorRT's ONNX parser refused the model: found no output, expected at least one",
+            ));
+        }
+        Ok(network)
     }
 
     fn errors(&self) -> Result<Vec<ParserError>> {

@@ -204,7 +204,7 @@ impl Runtime {
         let reason = errors.first().map_or("it gave no reason".to_owned(), |error| error.text.clone());
         let product = self.library.flavour().product();
         let version = self.library.version();
-        if errors.iter().any(|error| says_no_driver(&error.text)) {
+        if errors.first().is_some_and(|error| says_no_driver(&error.text)) {
             return Error::machine_lacks(format!(
                 "{product} {version} needs a GPU and its driver to read a plan: {reason}"
             ))
