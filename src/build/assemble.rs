@@ -2,22 +2,19 @@
 
 use super::cache_key::{KeyParts, cache_key};
 use super::calibrate::{Calibration, calibrate, one_line};
-use super::compile::faults::GraphFacts;
-use super::compile::{Compiled, Compiler, PlanOrder, Request, compile, dotted, timings};
+use super::compile::{Compiled, Compiler, Request, compile};
 use super::pictures::{PictureFolder, decode, pixel_hash, short_name};
 use super::watcher::Watcher;
 use super::{Options, Prepared, prepare};
 use crate::bundle::golden::{self, GoldenFrame, GoldenSet, RecordOptions};
 use crate::bundle::manifest::{Golden, GoldenKind, Precision, SCHEMA, Target};
-use crate::bundle::plan::{PLAN_SCHEMA, PlanFacts};
 use crate::bundle::{Files, GOLDEN_ANSWERS, MODEL, Manifest, check_output, sha256, stage_with};
 use crate::config::Recipe;
 use crate::decision::Rule;
 use crate::detections::Detector;
 use crate::engine::cpu::CpuOptions;
-use crate::engine::{Engine, Layout, cpu};
+use crate::engine::{Engine, cpu};
 use crate::error::{Error, Result};
-use crate::ffi::tensorrt::{DataType, ProfilingVerbosity};
 use crate::frame::Picture;
 use crate::onnx;
 use crate::platform::Platform;
@@ -254,20 +251,7 @@ fn compile_plan(order: &Order, prepared: &Prepared, watcher: &mut dyn Watcher) -
         }
         Compiler::Plan(plan) => plan,
     };
-    let end_to_end = matches!(prepared.layout, Layout::EndToEnd { .. } | Layout::NmsPlugin { .. });
-    let precisions = prepared.precision_found.keys().filter_map(|name| match name.as_str() {
-        "f16" => Some(DataType::Half),
-        "int8" => Some(DataType::Int8),
-        _ => None,
-    });
-    let request = Request {
-        model: prepared.model_bytes.clone(),
-        order: plan.clone(),
-        graph: GraphFacts::of(&onnx::Model::from_bytes(&prepared.model_bytes)?, end_to_end)?,
-        precisions: precisions.collect(),
-        verbosity: ProfilingVerbosity::Detailed,
-        timings: timings::folder(),
-    };
+    let request = Request::new(plan.clone(), &prepared.model_bytes, &prepared.layout, &prepared.precision_found)?;
     let compiled = compile(request, watcher).map_err(|error| match error.place() {
         Some(_) => error,
         None => error.at(order.recipe.model.display()),
@@ -276,25 +260,6 @@ fn compile_plan(order: &Order, prepared: &Prepared, watcher: &mut dyn Watcher) -
         watcher.say(&format!("timings kept in {}", path.display()));
     }
     Ok(Some(compiled))
-}
-
-/// The plan's entries for the bundle with this id.
-fn plan_entries(order: &PlanOrder, compiled: Compiled, id: &str) -> Result<Files> {
-    let facts = PlanFacts {
-        schema: PLAN_SCHEMA,
-        bundle: id.to_owned(),
-        sha256: sha256(&compiled.plan),
-        bytes: count(compiled.plan.len()),
-        flavour: order.flavour.name().to_owned(),
-        tensorrt: compiled.version.to_string(),
-        compute_capability: dotted(order.compute_capability),
-        made_on: compiled.made_on,
-        architecture: std::env::consts::ARCH.to_owned(),
-        workspace: order.workspace,
-        optimization_level: order.optimization_level,
-        tensors: compiled.tensors,
-    };
-    facts.entries(compiled.plan)
 }
 
 fn manifest(
@@ -386,7 +351,7 @@ fn finish(
     let bytes = files.values().map(|bytes| count(bytes.len())).sum();
     watcher.check_stop()?;
     let staged = stage_with(&order.output, manifest, &files, |id| match (&order.compiler, compiled) {
-        (Compiler::Plan(plan), Some(compiled)) => plan_entries(plan, compiled, id),
+        (Compiler::Plan(plan), Some(compiled)) => compiled.into_entries(plan, id),
         _ => Ok(Files::new()),
     })?;
     let bundle = staged.open()?;

@@ -17,6 +17,7 @@ pub mod cache_key;
 mod calibrate;
 mod choice;
 pub mod compile;
+pub mod finish;
 pub mod layout;
 mod names;
 mod operators;

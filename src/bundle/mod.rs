@@ -6,7 +6,7 @@
 //! | `signature` | signature over `manifest.json` | no |
 //! | `model.onnx` | the graph as it runs | yes |
 //! | `golden.json`, `golden/*.png` | known answers ([`golden`]) | yes |
-//! | `plans/NAME.plan`, `plans/NAME.json` | a TensorRT plan for one machine, and what it was made from | no |
+//! | `plans/NAME.plan`, `plans/NAME.json` | a TensorRT plan for one machine, and what it was made from ([`plan`]) | no |
 //!
 //! Reading trusts nothing: see [`Bundle::open`]. The manifest's `cache_key` is computed by the build stage over everything
 //! that makes the bundle what it is, its parts stand in `cache_key_fields`.

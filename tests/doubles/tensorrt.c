@@ -3,6 +3,7 @@
 //
 // Build: cc -shared -fPIC -DFAMILY=0..4 -DNUMBER=<getInferLibVersion> -o libnvinfer.so.8 tensorrt.c
 // Families: 0 TensorRT 8, 1 TensorRT 10, 2 TensorRT 11, 3 TensorRT-RTX 1.3, 4 TensorRT-RTX 1.5.
+// Knobs: -DWITHOUT_DRIVER (factories give a wild pointer), -DFAILS (builds fail), -DSLOW (300 steps of 0.2 s)
 // Every call that arrives is written with its slot to `<this file>.calls`; a line with `!` is a mistake of the caller.
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MINOR ((NUMBER) < 10000 ? (NUMBER) / 100 % 10 : (NUMBER) / 100 % 100)
 #define SLOTS 90
@@ -135,7 +137,12 @@ static void *walk_phases(void *argument) {
     start(w->monitor, "Timing tactics", "Building engine", 1);
     finish(w->monitor, "Timing tactics");
     w->go_on = true;
-    for (int i = 0; i < w->steps && w->go_on; i++) w->go_on = step(w->monitor, "Building engine", i);
+    for (int i = 0; i < w->steps && w->go_on; i++) {
+#ifdef SLOW
+        usleep(200000);
+#endif
+        w->go_on = step(w->monitor, "Building engine", i);
+    }
     finish(w->monitor, "Building engine");
     return NULL;
 }
@@ -150,12 +157,21 @@ static object *builder_build(implementation *m, object *network, object *config)
         to_log(m->logger, 2, text);
     }
     if (c->monitor) {
+#ifdef SLOW
+        walk w = {c->monitor, 300, false};
+#else
         walk w = {c->monitor, 4, false};
+#endif
         pthread_t thread;
         pthread_create(&thread, NULL, walk_phases, &w);
         pthread_join(thread, NULL);
         if (!w.go_on) { report(m->recorder, 7, "BuildCanceled (Build canceled by user)"); return NULL; }
     }
+#ifdef FAILS
+    n->data[0] = 0;
+    report(m->recorder, 10, "Error Code 10: Internal Error (Could not find any implementation for node /model.0/conv)");
+    return NULL;
+#endif
     if (n->data && strstr(n->data, "FAIL")) { report(m->recorder, 10, "Could not find any implementation for node /model.0/conv"); return NULL; }
     object *memory = make("VHostMemory", NULL);
     memory->m->data = malloc(n->bytes + 6);

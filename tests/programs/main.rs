@@ -6,4 +6,5 @@ mod common;
 
 mod build_bad_input;
 mod build_bundle;
+mod build_plan;
 mod workbench;

@@ -3,6 +3,7 @@
 //! [`Compiler::choose`] decides before any work whether a plan can be made on this machine; [`plan::compile`] makes it;
 //! [`faults`] knows what is known not to work; [`timings`] keeps what TensorRT measured for the next build.
 
+mod entries;
 pub mod faults;
 pub mod plan;
 pub mod timings;
@@ -138,7 +139,7 @@ fn capability(platform: &Platform) -> Result<u32> {
 }
 
 /// `8.6` → 86.
-fn parse_capability(text: &str) -> Option<u32> {
+pub(super) fn parse_capability(text: &str) -> Option<u32> {
     let (major, minor) = text.split_once('.')?;
     let (major, minor) = (major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?);
     (major < 100 && minor < 10).then_some(major * 10 + minor)

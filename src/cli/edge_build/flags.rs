@@ -1,6 +1,8 @@
 //! Flags as typed. Their help texts are the reference of the command line.
 
+use crate::build::compile::Wishes;
 use crate::engine::cpu::{CpuBackend, CpuOptions};
+use crate::ffi::tensorrt::probe::Search;
 use crate::ffi::tensorrt::version::Flavour;
 use crate::units::Bytes;
 use clap::{Args, Parser, Subcommand};
@@ -43,6 +45,14 @@ pub enum Command {
         /// The manifest with the bundle's id, for programs
         #[arg(long)]
         json: bool,
+    },
+    /// Add a plan for this machine to a bundle that was built with --portable
+    Finish {
+        /// The bundle (*.edge)
+        bundle: PathBuf,
+        /// How the plan is made.
+        #[command(flatten)]
+        gpu: GpuFlags,
     },
     /// Check a bundle again: hashes, manifest, known answers on the CPU engine
     Verify {
@@ -142,6 +152,21 @@ pub struct CpuFlags {
     /// Library that runs the network: auto, rten or onnxruntime [default: auto]
     #[arg(long, value_name = "NAME", value_parser = backend)]
     pub cpu_backend: Option<CpuBackend>,
+}
+
+impl GpuFlags {
+    /// As the compiler takes them.
+    pub(super) fn wishes(&self) -> Wishes {
+        Wishes {
+            flavour: self.flavour,
+            portable: self.portable,
+            gpu_budget: self.gpu_budget,
+            workspace: self.workspace,
+            optimization_level: self.optimization_level,
+            time_limit: self.time_limit,
+            search: Search::new(self.tensorrt_dir.clone()),
+        }
+    }
 }
 
 impl CpuFlags {

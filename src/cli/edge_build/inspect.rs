@@ -2,10 +2,12 @@
 
 use super::json_text;
 use crate::bundle::manifest::GoldenKind;
+use crate::bundle::plan::PlanFacts;
 use crate::bundle::{Bundle, Manifest};
 use crate::cli::Terminal;
 use crate::engine::Layout;
 use crate::error::Result;
+use crate::ffi::tensorrt::version::Flavour;
 use crate::guard::Reference;
 use crate::units::{Bytes, count};
 use serde::Serialize;
@@ -82,7 +84,18 @@ fn describe(bundle: &Bundle, signed: bool) -> String {
         ),
     );
     let plans = bundle.plan_names().collect::<Vec<_>>();
-    row("plans", &if plans.is_empty() { "none".to_owned() } else { plans.join(", ") });
+    if plans.is_empty() {
+        row(
+            "plans",
+            if manifest.target.flavour == "cpu" { "none needed" } else { "none yet: `edge-build finish` adds one" },
+        );
+    }
+    for name in plans {
+        match bundle.plan(name) {
+            Ok((facts, _)) => row("plan", &plan_text(name, &facts)),
+            Err(error) => row("plan", &format!("{name}: not usable: {}", error.message())),
+        }
+    }
     row("signature", if signed { "present, not checked here" } else { "none" });
     row("cache key", &manifest.cache_key);
     for line in &manifest.decided {
@@ -92,6 +105,18 @@ fn describe(bundle: &Bundle, signed: bool) -> String {
         row("file", &format!("{name}, {}", Bytes(entry.bytes)));
     }
     text
+}
+
+fn plan_text(name: &str, facts: &PlanFacts) -> String {
+    let on = facts.made_on.as_deref().map_or_else(|| "made without a GPU".to_owned(), |gpu| format!("made on {gpu}"));
+    let product = facts.flavour.parse::<Flavour>().map_or("TensorRT", Flavour::product);
+    format!(
+        "`{name}`: {}, {product} {}, compute capability {}, workspace {}, {on}",
+        Bytes(facts.bytes),
+        facts.tensorrt,
+        facts.compute_capability,
+        facts.workspace
+    )
 }
 
 fn layout_text(layout: &Layout) -> String {

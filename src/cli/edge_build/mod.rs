@@ -1,5 +1,6 @@
 //! `edge-build`: flags as typed, then checked, then run.
 
+mod finish;
 mod flags;
 mod inspect;
 mod order;
@@ -11,6 +12,7 @@ pub use flags::{BuildFlags, Command, Flags};
 
 use super::{StopRequest, Terminal};
 use crate::build::assemble;
+use crate::build::compile::Compiler;
 use crate::error::{Error, Result};
 use progress::Screen;
 use std::path::Path;
@@ -24,6 +26,7 @@ pub fn run(flags: Flags, terminal: &mut Terminal) -> Result<()> {
         Some(Command::Targets { json }) => targets::run(json, terminal),
         Some(Command::Inspect { bundle, json }) => inspect::run(&bundle, json, terminal),
         Some(Command::Verify { bundle, cpu }) => verify::run(&bundle, &cpu, terminal),
+        Some(Command::Finish { bundle, gpu }) => finish::run(&bundle, &gpu, terminal),
         None => build(&flags.build, terminal),
     }
 }
@@ -34,7 +37,11 @@ fn build(flags: &BuildFlags, terminal: &mut Terminal) -> Result<()> {
     let order = order::check(flags, terminal)?;
     let built = assemble::assemble(&order, &mut Screen::new(terminal, stop))?;
     terminal.say(format_args!("wrote {} ({}, id {})", order.output.display(), built.bytes, short(&built.id)));
-    terminal.say(format_args!("next: edge-run --engine {} --camera 0", shell_word(&order.output)));
+    let bundle = shell_word(&order.output);
+    terminal.say(match order.compiler {
+        Compiler::Portable { .. } => format!("next, on a {}: edge-build finish {bundle}", order.platform.title),
+        _ => format!("next: edge-run --engine {bundle} --camera 0"),
+    });
     Ok(())
 }
 

@@ -3,12 +3,11 @@
 use super::flags::BuildFlags;
 use crate::build::Options;
 use crate::build::assemble::Order;
-use crate::build::compile::{Compiler, Wishes};
+use crate::build::compile::Compiler;
 use crate::cli::Terminal;
 use crate::config::Recipe;
 use crate::config::recipe::{ImageSize, RECIPE_FILE};
 use crate::error::{Error, Result};
-use crate::ffi::tensorrt::probe::Search;
 use crate::platform::Platform;
 use crate::units::SizePx;
 use std::path::{Path, PathBuf};
@@ -28,7 +27,7 @@ pub(super) fn check(flags: &BuildFlags, terminal: &mut Terminal) -> Result<Order
         }
         None => this_machine(terminal)?,
     };
-    let compiler = Compiler::choose(&platform, &wishes(flags))?;
+    let compiler = Compiler::choose(&platform, &flags.gpu.wishes())?;
     if let (Compiler::Plan(plan), None) = (&compiler, flags.gpu.flavour) {
         terminal.say(format_args!("flavour: {} (the only one that this machine can build for it)", plan.flavour));
     }
@@ -42,19 +41,6 @@ pub(super) fn check(flags: &BuildFlags, terminal: &mut Terminal) -> Result<Order
     let output = flags.output.clone().unwrap_or_else(|| default_output(&recipe, input));
     let name = recipe.name.clone().unwrap_or_else(|| stem(&output));
     Ok(Order { recipe, name, output, platform, compiler, cpu: flags.cpu.options(), options })
-}
-
-fn wishes(flags: &BuildFlags) -> Wishes {
-    let gpu = &flags.gpu;
-    Wishes {
-        flavour: gpu.flavour,
-        portable: gpu.portable,
-        gpu_budget: gpu.gpu_budget,
-        workspace: gpu.workspace,
-        optimization_level: gpu.optimization_level,
-        time_limit: gpu.time_limit,
-        search: Search::new(gpu.tensorrt_dir.clone()),
-    }
 }
 
 /// A folder or a `*.toml` is a recipe, all else a model.

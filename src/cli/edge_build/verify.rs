@@ -8,13 +8,16 @@ use crate::engine::cpu;
 use crate::error::Result;
 use std::path::Path;
 
-/// Checks hashes and manifest, then the known answers on the CPU engine.
+/// Checks hashes (plans too) and manifest, then the known answers on the CPU engine.
 pub(super) fn run(path: &Path, cpu_flags: &CpuFlags, terminal: &mut Terminal) -> Result<()> {
     let bundle = Bundle::open(path)?;
     let manifest = bundle.manifest();
     let floor = manifest.thresholds.lowest_score();
     let classes = manifest.classes.clone().into();
     let options = cpu_flags.options();
+    for name in bundle.plan_names() {
+        bundle.plan(name)?;
+    }
     let mut engine = cpu::load(&bundle.model()?, &manifest.input, &manifest.layout, classes, floor, &options)
         .map_err(|error| error.at(path.display()))?;
     let proof = golden::prove(engine.as_mut(), &bundle)?;
