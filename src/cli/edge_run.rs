@@ -2,6 +2,7 @@
 
 use crate::bundle;
 use crate::camera::{CameraRequest, Place, SourceKind, SourceSpec, sim};
+use crate::cli::sample::SampleBundle;
 use crate::cli::{StopRequest, Terminal};
 use crate::config::run::{CpuConfig, HttpConfig, OutputConfig, RunConfig, StreamConfig, check_names};
 use crate::engine::cpu::{CpuBackend, CpuOptions};
@@ -197,7 +198,8 @@ fn render(folder: &Path, frames: u64, seed: u64, options: &str, terminal: &mut T
 
 fn run_streams(typed: RunArgs, terminal: &mut Terminal) -> Result<()> {
     terminal.set_quiet(typed.quiet);
-    let options = checked(typed)?;
+    // The sample bundle, if it is the one to run, lies in a temporary file until the end of the run.
+    let (options, _sample) = checked(typed)?;
     let stop = StopFlag::default();
     let raised = stop.clone();
     StopRequest::call_on_signals(move || raised.raise(StopReason::Interrupted))?;
@@ -209,7 +211,7 @@ fn run_streams(typed: RunArgs, terminal: &mut Terminal) -> Result<()> {
 }
 
 /// Checks what was typed against itself and against the configuration file.
-fn checked(typed: RunArgs) -> Result<Options> {
+fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
     for (name, value) in [("--conf", typed.conf), ("--iou", typed.iou)] {
         if let Some(value) = value.filter(|value| !(0.0..=1.0).contains(value)) {
             return Err(Error::usage(format!("found {name} {value}, expected 0 to 1")));
@@ -227,8 +229,9 @@ fn checked(typed: RunArgs) -> Result<Options> {
         None => streams_of_flags(&typed)?,
     };
     let live = streams.iter().any(|stream| stream.spec.kind() == SourceKind::Live);
-    Ok(Options {
-        bundle: the_bundle(typed.engine.or(config.engine), &streams)?,
+    let (bundle, sample) = the_bundle(typed.engine.or(config.engine), &streams)?;
+    let options = Options {
+        bundle,
         cpu: cpu(typed.cpu_backend, typed.threads, &config.cpu)?,
         conf: typed.conf,
         iou: typed.iou,
@@ -240,7 +243,8 @@ fn checked(typed: RunArgs) -> Result<Options> {
             ..outputs(typed.output, typed.save, config.output)
         },
         streams,
-    })
+    };
+    Ok((options, sample))
 }
 
 fn outputs(file: Option<PathBuf>, save: Option<PathBuf>, config: OutputConfig) -> OutputOptions {
@@ -309,15 +313,15 @@ fn stream_of_config(stream: &StreamConfig) -> Result<StreamOptions> {
 }
 
 /// The bundle asked for; for the simulated line alone the sample; else the only one in the usual folders.
-fn the_bundle(asked: Option<PathBuf>, streams: &[StreamOptions]) -> Result<PathBuf> {
+fn the_bundle(asked: Option<PathBuf>, streams: &[StreamOptions]) -> Result<(PathBuf, Option<SampleBundle>)> {
     if let Some(path) = asked {
-        return Ok(path);
+        return Ok((path, None));
     }
-    let sample = Path::new("engines/sample/sample.edge");
-    if streams.iter().all(|stream| matches!(stream.spec.place, Place::Sim(_))) && sample.is_file() {
-        return Ok(sample.to_owned());
+    if streams.iter().all(|stream| matches!(stream.spec.place, Place::Sim(_))) {
+        let sample = SampleBundle::unpack()?;
+        return Ok((sample.path().to_owned(), Some(sample)));
     }
-    bundle::search(&[])
+    Ok((bundle::search(&[])?, None))
 }
 
 fn cpu(backend: BackendArg, threads: Option<u32>, config: &CpuConfig) -> Result<CpuOptions> {

@@ -4,6 +4,7 @@
 
 pub mod edge_build;
 pub mod edge_run;
+mod sample;
 mod terminal;
 
 pub use terminal::Terminal;

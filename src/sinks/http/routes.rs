@@ -32,7 +32,7 @@ const SNAPSHOT_KEPT: Duration = Duration::from_millis(100);
 const LONGEST_PART: usize = 128;
 
 /// Nothing is fetched from elsewhere, nothing runs that is not in these files, nobody frames these pages.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// What all requests share.
