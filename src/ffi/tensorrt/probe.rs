@@ -1,7 +1,7 @@
 //! Finding and opening TensorRT's libraries.
 //!
-//! A flavour is looked for in the folder that `--tensorrt-dir` or `EDGE_TENSORRT_DIR` names (and its `lib`), then where the
-//! loader looks. The version decides what was found, never the file name.
+//! A flavour is looked for in the folder that `--tensorrt-dir` or `EDGE_TENSORRT_DIR` names (and its `lib`); when that holds
+//! none, where the loader looks. The version decides what was found, never the file name.
 
 use super::version::{Family, Flavour, Version};
 use crate::error::{Error, Result};
@@ -207,7 +207,15 @@ fn find(flavour: Flavour, name: &str, search: &Search) -> Result<(&'static Opene
             Err(reason) => tried.push(format!("`{}`: {reason}", path.display())),
         }
     }
-    if let Some(directory) = search.directory.as_ref().filter(|_| tried.is_empty()) {
+    let failed = |tried: &[String]| {
+        Error::machine_lacks(format!("found no {} library, tried {}", flavour.product(), tried.join("; ")))
+            .hint(flavour.way_out())
+    };
+    if !tried.is_empty() {
+        // The folder was named on purpose: another library in its place would be a surprise.
+        return Err(failed(&tried));
+    }
+    if let Some(directory) = &search.directory {
         tried.push(format!("`{}`: holds no `{name}`", directory.display()));
     }
     match open(Path::new(name)) {
@@ -217,8 +225,7 @@ fn find(flavour: Flavour, name: &str, search: &Search) -> Result<(&'static Opene
         }
         Err(reason) => tried.push(format!("`{name}` on the loader's paths: {reason}")),
     }
-    Err(Error::machine_lacks(format!("found no {} library, tried {}", flavour.product(), tried.join("; ")))
-        .hint(flavour.way_out()))
+    Err(failed(&tried))
 }
 
 fn open(path: &Path) -> std::result::Result<&'static Opened, String> {
@@ -282,10 +289,11 @@ mod tests {
         let error = core(Flavour::Rtx, &search).unwrap_err();
         assert_eq!(error.kind(), crate::ErrorKind::MachineLacks);
         assert!(error.message().contains("libtensorrt_rtx.so.1.7.1`: "), "{error}");
-        assert!(error.message().contains("on the loader's paths"), "{error}");
+        assert!(!error.message().contains("loader's paths"), "no other library in place of a broken one: {error}");
         assert!(error.hint_text().unwrap().contains("EDGE_TENSORRT_DIR"));
         let error = core(Flavour::Trt8, &search).unwrap_err();
         assert!(error.message().contains("holds no `libnvinfer.so.8`"), "{error}");
+        assert!(error.message().contains("`libnvinfer.so.8` on the loader's paths"), "{error}");
     }
 
     #[test]

@@ -1,12 +1,18 @@
 //! Ownership of TensorRT's objects.
 
 mod build;
+mod context;
 mod library;
+mod network;
 mod run;
+mod tensor;
 
-pub use build::{BuildSettings, Builder, Config, Network, ParserError, ProfilingVerbosity, TimingCache};
+pub use build::{BuildSettings, Builder, Config, ProfilingVerbosity, TimingCache};
+pub use context::Context;
 pub use library::Library;
-pub use run::{Context, DataType, Engine, Runtime, TensorFacts};
+pub use network::{Network, ParserError};
+pub use run::{Engine, Runtime};
+pub use tensor::{DataType, TensorFacts};
 
 use super::abi::Raw;
 use super::sys;
