@@ -151,7 +151,7 @@ pub(crate) fn capture(
             picture,
         })),
         Err(error) => {
-            log::warn!("{stream}: {}: {}", list.paths[index].display(), error.message());
+            log::debug!("{stream}: {}: {}", list.paths[index].display(), error.message());
             Capture::Unreadable { number, captured_at, source, why: one_line(&error) }
         }
     }

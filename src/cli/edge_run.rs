@@ -112,7 +112,7 @@ struct RunArgs {
     #[arg(long, value_name = "0..1")]
     iou: Option<f32>,
     /// Stop after this many results
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     frames: Option<u64>,
     /// Stop after this time, as in 90s, 10m, 8h
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
@@ -182,8 +182,7 @@ pub fn main(typed: Typed, terminal: &mut Terminal) -> Result<()> {
 
 fn check_config(file: &Path, terminal: &mut Terminal) -> Result<()> {
     let config = RunConfig::read(file)?;
-    let streams = config.streams.iter().map(stream_of_config).collect::<Result<Vec<_>>>();
-    for stream in streams.map_err(|error| error.at(file.display()))? {
+    for stream in streams_of_config(&config, file)? {
         terminal.data(format!("stream {}: {:?}\n", stream.name, stream.spec.place))?;
     }
     terminal.data(format!("{}: valid\n", file.display()))
@@ -214,7 +213,8 @@ fn run_streams(typed: RunArgs, terminal: &mut Terminal) -> Result<()> {
 fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
     for (name, value) in [("--conf", typed.conf), ("--iou", typed.iou)] {
         if let Some(value) = value.filter(|value| !(0.0..=1.0).contains(value)) {
-            return Err(Error::usage(format!("found {name} {value}, expected 0 to 1")));
+            return Err(Error::usage(format!("found {name} {value}, expected 0 to 1"))
+                .hint("leave it out to report what the bundle's own thresholds give"));
         }
     }
     let config = match &typed.config {
@@ -222,10 +222,7 @@ fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
         None => RunConfig::default(),
     };
     let streams = match &typed.config {
-        Some(file) => {
-            let streams = config.streams.iter().map(stream_of_config).collect::<Result<Vec<_>>>();
-            streams.map_err(|error| error.at(file.display()))?
-        }
+        Some(file) => streams_of_config(&config, file)?,
         None => streams_of_flags(&typed)?,
     };
     let live = streams.iter().any(|stream| stream.spec.kind() == SourceKind::Live);
@@ -301,6 +298,12 @@ fn with_truth(options: &str, truth: &Path) -> Result<String> {
     Ok(format!("{options}{separator}truth={truth}"))
 }
 
+fn streams_of_config(config: &RunConfig, file: &Path) -> Result<Vec<StreamOptions>> {
+    let place = |stream: &StreamConfig| format!("{}, stream `{}`", file.display(), stream.name);
+    let streams = config.streams.iter();
+    streams.map(|stream| stream_of_config(stream).map_err(|error| error.moved_to(place(stream)))).collect()
+}
+
 fn stream_of_config(stream: &StreamConfig) -> Result<StreamOptions> {
     let spec = SourceSpec::parse(&stream.source)?.with_request(stream.camera.clone())?;
     Ok(StreamOptions {
@@ -337,7 +340,7 @@ fn cpu(backend: BackendArg, threads: Option<u32>, config: &CpuConfig) -> Result<
     };
     let threads = threads.or(config.threads);
     if threads == Some(0) {
-        return Err(Error::usage("found 0 threads, expected at least 1"));
+        return Err(Error::usage("found 0 threads, expected at least 1").hint("leave it out to use the physical cores"));
     }
     Ok(CpuOptions { backend, threads })
 }
@@ -366,8 +369,12 @@ fn http(
 }
 
 fn read_token(file: &Path) -> Result<String> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| Error::usage("the token cannot be read").because(error).at(file.display()))?;
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Error::usage("the token cannot be read")
+            .because(error)
+            .at(file.display())
+            .hint("write the token into that file, readable by this user alone")
+    })?;
     Ok(text.trim().to_owned())
 }
 

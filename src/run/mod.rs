@@ -267,7 +267,8 @@ impl Run<'_> {
         if let Some(error) = source_errors.drain(..).next() {
             return Err(error);
         }
-        finish(outcome, &self.stop)
+        let live = self.options.streams.iter().any(|stream| stream.spec.kind() == SourceKind::Live);
+        finish(outcome, &self.stop, live)
     }
 
     fn stream(&self, index: usize, depot: &Arc<Depot>, rows: &RowSender, blank: &Arc<Blank>) -> Stream {
@@ -360,17 +361,23 @@ fn delivery(stream: &StreamOptions) -> Delivery {
     })
 }
 
-fn finish(mut outcome: Outcome, stop: &StopFlag) -> Result<Outcome> {
+fn finish(mut outcome: Outcome, stop: &StopFlag, live: bool) -> Result<Outcome> {
     outcome.interrupted = stop.reason() == Some(StopReason::Interrupted);
     if outcome.interrupted {
-        return Err(Error::new(ErrorKind::Interrupted, "interrupted; results so far are written"));
+        let message = if live {
+            "interrupted; results so far are written"
+        } else {
+            "interrupted; the file of results is written only when every picture is answered"
+        };
+        return Err(Error::new(ErrorKind::Interrupted, message));
     }
     if outcome.unreadable > 0 {
         return Err(Error::source_failed(format!(
             "{} of {} pictures could not be read; their rows say `fault`, reason `unreadable`",
             outcome.unreadable,
             outcome.results.values().sum::<u64>()
-        )));
+        ))
+        .hint("the warnings above name them; all other pictures are answered"));
     }
     Ok(outcome)
 }

@@ -89,7 +89,10 @@ fn on_all(
     sinks.retain_mut(|sink| match action(sink.as_mut()) {
         Ok(()) => true,
         Err(error) => {
-            log::error!("{error}");
+            // The first one ends the run and is told by the program itself.
+            if !errors.is_empty() {
+                log::error!("{error}");
+            }
             errors.push(error);
             stop.raise(StopReason::Failed);
             false

@@ -1,9 +1,7 @@
 //! edge-build: every bad input gives one error line, its exit code, and leaves nothing behind.
 
-use crate::common::lacks;
-use crate::workbench::{Bench, edge_build, is_root, model, names};
+use crate::workbench::{Bench, SmallDisk, edge_build, model, names};
 use std::path::Path;
-use std::process::Command;
 
 #[test]
 fn models_that_are_none() {
@@ -117,24 +115,9 @@ fn outputs_that_cannot_be_written() {
     assert!(Path::new("/dev/null").metadata().is_ok_and(|about| !about.is_file()));
 }
 
-/// A command that runs `edge-build` as an ordinary user: root is refused nothing.
+/// `edge-build` as an ordinary user.
 fn as_ordinary_user(bench: &Bench, arguments: &[&str]) -> Option<crate::workbench::Ran> {
-    use std::os::unix::fs::PermissionsExt;
-    if !is_root() {
-        return Some(bench.edge_build(arguments));
-    }
-    let program = bench.path("edge-build");
-    std::fs::copy(edge_build(), &program).unwrap();
-    std::fs::set_permissions(bench.path(""), PermissionsExt::from_mode(0o755)).unwrap();
-    let user = ["--reuid=65534", "--regid=65534", "--clear-groups", program.to_str().unwrap()];
-    let probe = bench.command(Path::new("setpriv"), &user).arg("--version").output();
-    if !probe.is_ok_and(|output| output.status.success()) {
-        lacks("setpriv", "setpriv, or the right to become another user");
-        return None;
-    }
-    let ran = bench.command(Path::new("setpriv"), &user).args(arguments).output().unwrap();
-    std::fs::remove_file(&program).unwrap();
-    Some(ran.into())
+    bench.as_ordinary_user(edge_build(), arguments)
 }
 
 #[test]
@@ -168,32 +151,10 @@ fn files_and_folders_without_permission() {
     assert_eq!(names(&bench.path("open")), ["x.edge"]);
 }
 
-/// A small file system of its own, unmounted when dropped.
-struct SmallDisk(std::path::PathBuf);
-
-impl SmallDisk {
-    fn mount(at: &Path, size: &str) -> Option<SmallDisk> {
-        std::fs::create_dir(at).unwrap();
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(at).output();
-        if !mounted.is_ok_and(|output| output.status.success()) {
-            lacks("mount", "the right to mount a small tmpfs");
-            return None;
-        }
-        Some(SmallDisk(at.to_owned()))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ignored = Command::new("umount").arg(&self.0).output();
-    }
-}
-
 #[test]
 fn a_full_disk_leaves_the_old_bundle_and_nothing_else() {
     let bench = Bench::new();
-    let Some(_disk) = SmallDisk::mount(&bench.path("disk"), "40k") else { return };
+    let Some(_disk) = SmallDisk::mount(&bench.path("disk"), "size=40k") else { return };
     bench.build(&["-o", "disk/x.edge"]).ends_with(11).says_one_error(&["disk/x.edge", "hint: free space"]);
     assert!(names(&bench.path("disk")).is_empty());
     std::fs::write(bench.path("disk/x.edge"), "old").unwrap();

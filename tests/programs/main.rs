@@ -7,4 +7,8 @@ mod common;
 mod build_bad_input;
 mod build_bundle;
 mod build_plan;
+mod run_bad_input;
+mod run_camera;
+mod run_sim;
+mod run_triggers;
 mod workbench;

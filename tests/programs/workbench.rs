@@ -1,8 +1,11 @@
 //! A folder of its own for each test, and programs run in it.
 
-use crate::common::graphs;
+use crate::common::{graphs, lacks};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
 /// What a program left: exit code, both outputs.
 #[derive(Debug)]
@@ -29,6 +32,14 @@ impl Ran {
         assert_eq!(self.code, Some(code), "stdout:\n{}\nstderr:\n{}", self.data, self.people);
         assert!(!self.people.contains("panicked"), "{}", self.people);
         self
+    }
+
+    /// Asserts one error with a way out (a hint, or the usage that flags get) that holds `words`.
+    #[track_caller]
+    pub(crate) fn explains(self, words: &[&str]) -> Ran {
+        let way_out = ["hint: ", "For more information, try"].iter().any(|way| self.people.contains(way));
+        assert!(way_out, "no way out in:\n{}", self.people);
+        self.says_one_error(words)
     }
 
     /// Asserts one error line that holds `words`, and nothing on standard output.
@@ -96,6 +107,50 @@ impl Bench {
         self.command(Path::new(edge_build()), arguments).output().unwrap().into()
     }
 
+    /// Runs `edge-run`.
+    pub(crate) fn edge_run(&self, arguments: &[&str]) -> Ran {
+        self.command(Path::new(edge_run()), arguments).output().unwrap().into()
+    }
+
+    /// Runs `edge-run` with the sample bundle on the built-in CPU engine.
+    pub(crate) fn run_sample(&self, arguments: &[&str]) -> Ran {
+        self.sample_command(arguments).output().unwrap().into()
+    }
+
+    /// Starts `edge-run` with the sample bundle and reads along.
+    pub(crate) fn start_sample(&self, arguments: &[&str]) -> Running {
+        Running::start(self.sample_command(arguments))
+    }
+
+    /// `edge-run` with the sample bundle on the built-in CPU engine, not started yet.
+    pub(crate) fn sample_command(&self, arguments: &[&str]) -> Command {
+        let mut command =
+            self.command(Path::new(edge_run()), &["--engine", sample(), "--cpu-backend", "rten", "--threads", "1"]);
+        command.args(arguments);
+        command
+    }
+
+    /// A command that runs `program` as an ordinary user: root is refused nothing. `None`, said aloud, where this
+    /// process can become nobody else.
+    pub(crate) fn as_ordinary_user(&self, program: &str, arguments: &[&str]) -> Option<Ran> {
+        use std::os::unix::fs::PermissionsExt;
+        if !is_root() {
+            return Some(self.command(Path::new(program), arguments).output().unwrap().into());
+        }
+        let copy = self.path("program");
+        std::fs::copy(program, &copy).unwrap();
+        std::fs::set_permissions(self.path(""), PermissionsExt::from_mode(0o755)).unwrap();
+        let user = ["--reuid=65534", "--regid=65534", "--clear-groups", copy.to_str().unwrap()];
+        let probe = self.command(Path::new("setpriv"), &user).arg("--version").output();
+        if !probe.is_ok_and(|output| output.status.success()) {
+            lacks("setpriv", "setpriv, or the right to become another user");
+            return None;
+        }
+        let ran = self.command(Path::new("setpriv"), &user).args(arguments).output().unwrap();
+        std::fs::remove_file(&copy).unwrap();
+        Some(ran.into())
+    }
+
     /// Runs `edge-build` on the small model with `more` flags, on the built-in CPU engine.
     pub(crate) fn build(&self, more: &[&str]) -> Ran {
         let mut arguments = vec!["model.onnx", "--names", "names.txt", "--target", "cpu", "--cpu-backend", "rten"];
@@ -119,6 +174,102 @@ impl Bench {
 /// The program under test.
 pub(crate) fn edge_build() -> &'static str {
     env!("CARGO_BIN_EXE_edge-build")
+}
+
+/// The other program under test.
+pub(crate) fn edge_run() -> &'static str {
+    env!("CARGO_BIN_EXE_edge-run")
+}
+
+/// The sample bundle.
+pub(crate) fn sample() -> &'static str {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/engines/sample/sample.edge")
+}
+
+/// A program that runs; what it says to people can be waited for. Dropped, it is killed.
+pub(crate) struct Running {
+    child: Child,
+    lines: Receiver<String>,
+    heard: Vec<String>,
+    data: Option<std::thread::JoinHandle<String>>,
+}
+
+impl Running {
+    fn start(mut command: Command) -> Running {
+        let mut child = command.spawn().unwrap();
+        let (sender, lines) = channel();
+        let people = BufReader::new(child.stderr.take().unwrap());
+        std::thread::spawn(move || people.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        let mut data = child.stdout.take().unwrap();
+        let data = std::thread::spawn(move || {
+            let mut text = String::new();
+            data.read_to_string(&mut text).unwrap();
+            text
+        });
+        Running { child, lines, heard: Vec::new(), data: Some(data) }
+    }
+
+    /// Waits for a line on standard error that holds `word`, and returns it.
+    #[track_caller]
+    pub(crate) fn wait_for(&mut self, word: &str) -> String {
+        let until = Instant::now() + Duration::from_secs(60);
+        while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            self.heard.push(line.clone());
+            if line.contains(word) {
+                return line;
+            }
+        }
+        panic!("`{word}` was never said:\n{}", self.heard.join("\n"));
+    }
+
+    /// Sends a signal by name.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Waits for the end.
+    pub(crate) fn end(mut self) -> Ran {
+        let until = Instant::now() + Duration::from_secs(120);
+        let status = loop {
+            match self.child.try_wait().unwrap() {
+                Some(status) => break status,
+                None if Instant::now() > until => panic!("the program does not end:\n{}", self.heard.join("\n")),
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        self.heard.extend(self.lines.iter());
+        let data = self.data.take().unwrap().join().unwrap();
+        Ran { code: status.code(), data, people: self.heard.join("\n") }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// A small file system of its own, unmounted when dropped.
+pub(crate) struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    pub(crate) fn mount(at: &Path, options: &str) -> Option<SmallDisk> {
+        std::fs::create_dir(at).unwrap();
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(at).output();
+        if !mounted.is_ok_and(|output| output.status.success()) {
+            lacks("mount", "the right to mount a small tmpfs");
+            return None;
+        }
+        Some(SmallDisk(at.to_owned()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ignored = Command::new("umount").arg(&self.0).output();
+    }
 }
 
 /// Names in `folder`, sorted.

@@ -65,6 +65,10 @@ impl SimOptions {
     /// [`crate::ErrorKind::Usage`] for an unknown key, a key given twice or a value out of range, and whatever a script
     /// file gives.
     pub fn parse(text: &str) -> Result<Self> {
+        Self::parse_query(text).map_err(|error| error.hint("see docs/simulated-line.md for what each key does"))
+    }
+
+    fn parse_query(text: &str) -> Result<Self> {
         let query = text.strip_prefix("sim:").unwrap_or(text);
         let query = query.strip_prefix('?').unwrap_or(query);
         let mut options = SimOptions::default();
@@ -105,8 +109,7 @@ impl SimOptions {
                 _ => return Err(wrong("", "a file name")),
             },
             _ => {
-                return Err(Error::usage(format!("found key `{key}`, expected one of {KEYS}"))
-                    .hint("see docs/simulated-line.md for what each key does"));
+                return Err(Error::usage(format!("found key `{key}`, expected one of {KEYS}")));
             }
         }
         Ok(())
