@@ -3,12 +3,14 @@
 //! | module | talks to | found |
 //! | --- | --- | --- |
 //! | [`cuda`] | the CUDA driver | at run time, probed before the first call |
+//! | [`lane`] | the project's own kernels beside TensorRT | compiled in as PTX |
 //! | [`onnxruntime`] | ONNX Runtime | at run time |
 //! | [`storage`] | the file system: free space | always there |
 //! | [`tensorrt`] | TensorRT 8.5 to 11 and TensorRT-RTX, through hand-declared virtual tables | at run time, table chosen by version |
 //! | [`v4l2`] | cameras through Video4Linux2 | device nodes |
 
 pub mod cuda;
+pub mod lane;
 pub mod onnxruntime;
 pub mod storage;
 pub mod tensorrt;

@@ -83,6 +83,7 @@ driver_functions! {
     capture_end = "cuStreamEndCapture" fn(Handle, *mut Handle);
     event_create = "cuEventCreate" fn(*mut Handle, c_uint);
     event_record = "cuEventRecord" fn(Handle, Handle);
+    event_record_flags = "cuEventRecordWithFlags" fn(Handle, Handle, c_uint);
     event_wait = "cuEventSynchronize" fn(Handle);
     event_query = "cuEventQuery" fn(Handle);
     event_elapsed = "cuEventElapsedTime" fn(*mut f32, Handle, Handle);
@@ -91,6 +92,12 @@ driver_functions! {
     graph_launch = "cuGraphLaunch" fn(Handle, Handle);
     graph_exec_destroy = "cuGraphExecDestroy" fn(Handle);
     graph_destroy = "cuGraphDestroy" fn(Handle);
+    module_load = "cuModuleLoadData" fn(*mut Handle, *const c_void);
+    module_function = "cuModuleGetFunction" fn(*mut Handle, Handle, *const c_char);
+    module_unload = "cuModuleUnload" fn(Handle);
+    kernel_launch = "cuLaunchKernel" fn(
+        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
+    );
 }
 
 /// A CUDA driver that has answered `cuInit`. Never unloaded.

@@ -76,6 +76,35 @@ impl DeviceBuffer {
         })
     }
 
+    /// Enqueues a copy of `range` of `source` to `offset`.
+    ///
+    /// # Errors
+    /// It does not fit, or what the driver reports.
+    ///
+    /// # Safety
+    /// As [`DeviceBuffer::copy_from`].
+    pub unsafe fn copy_part_from(
+        &self,
+        offset: usize,
+        source: &PinnedBuffer,
+        range: std::ops::Range<usize>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let target = self.part(offset, range.len())?;
+        if range.end > source.bytes() {
+            return Err(Error::unexpected(format!(
+                "found a copy of bytes {range:?}, expected at most {}",
+                source.bytes()
+            )));
+        }
+        self.context.make_current()?;
+        // SAFETY: both ranges are long enough (checked); the caller vouches for the rest.
+        self.context.driver.check("cuMemcpyHtoDAsync", unsafe {
+            let start = source.start.as_ptr().add(range.start).cast::<c_void>().cast_const();
+            (self.context.driver.functions.copy_to_device)(target, start, range.len(), stream.handle())
+        })
+    }
+
     /// Enqueues a copy of `target`'s length from `offset`.
     ///
     /// # Errors

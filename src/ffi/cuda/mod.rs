@@ -10,16 +10,20 @@
 //! `Driver` (never unloaded) → [`Context`] → [`Stream`], [`Event`], [`DeviceBuffer`], [`PinnedBuffer`], [`Graph`]: each child holds
 //! its context by `Arc`. Every call makes its context current on the calling thread first, so any thread may call.
 
+mod budget;
 mod context;
 mod driver;
 mod graph;
 mod memory;
+mod module;
 mod stream;
 
+pub use budget::Budget;
 pub use context::{Context, DeviceFacts, MemoryInfo, Wait, devices};
 pub use driver::{Driver, DriverVersion};
 pub use graph::Graph;
 pub use memory::{DeviceBuffer, PinnedBuffer};
+pub(super) use module::{Kernel, Module};
 pub use stream::{Event, Stream};
 
 #[cfg(test)]

@@ -120,6 +120,19 @@ impl Event {
             .check("cuEventRecord", unsafe { (self.context.driver.functions.event_record)(self.handle, stream.handle) })
     }
 
+    /// Marks the current end of a stream; inside of a recording a step of the graph that marks it at every launch.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn record_in_graph(&self, stream: &Stream) -> Result<()> {
+        const EXTERNAL: c_uint = 1;
+        self.context.make_current()?;
+        // SAFETY: both handles are live.
+        self.context.driver.check("cuEventRecordWithFlags", unsafe {
+            (self.context.driver.functions.event_record_flags)(self.handle, stream.handle, EXTERNAL)
+        })
+    }
+
     /// Waits until the stream has passed the mark.
     ///
     /// # Errors

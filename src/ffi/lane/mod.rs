@@ -1,0 +1,348 @@
+//! One lane of the GPU: pinned staging → letterbox kernel → network → candidate kernels → pinned answers.
+//!
+//! Everything behind the copy of the pictures is recorded once as a CUDA graph; the copies go in front of it on the same stream,
+//! because their length changes with the picture. A lane is either being filled or in flight, never both: that is what makes the
+//! asynchronous copies sound, and every method checks it.
+
+mod answer;
+mod decode;
+mod head;
+mod kernels;
+mod layout;
+
+pub use answer::{Answer, AnswerBox, FRONT_BOXES};
+pub use decode::{Decode, DecodeKind};
+pub use head::{Head, PictureFormat, ScaleMode, StagedPicture, Weight};
+
+pub use kernels::Kernels;
+pub use layout::{LaneLayout, LaneShape, Section};
+
+use head::HEAD_BYTES;
+use super::cuda::{DeviceBuffer, Event, Graph, PinnedBuffer, Stream, Wait};
+use super::tensorrt;
+use crate::error::{Error, Result};
+use crate::units::{count, index};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where the device's time of one run went.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeviceTimes {
+    /// Pictures to the device.
+    pub copy: Duration,
+    /// Letterbox kernel.
+    pub prepare: Duration,
+    /// Network.
+    pub network: Duration,
+    /// Candidate kernels and the copy of the answers.
+    pub decode: Duration,
+}
+
+/// A lane. Dropping waits for its work.
+pub struct Lane {
+    graph: Option<Graph>,
+    bare: Option<Graph>,
+    network: tensorrt::Context,
+    kernels: Kernels,
+    layout: LaneLayout,
+    decode: Decode,
+    arena: Arc<DeviceBuffer>,
+    staging: PinnedBuffer,
+    answers: PinnedBuffer,
+    rest: Option<PinnedBuffer>,
+    stream: Arc<Stream>,
+    marks: [Event; 5],
+    /// Bytes of each slot that the next run copies.
+    pending: Vec<usize>,
+    in_flight: bool,
+    graph_refused: Option<String>,
+}
+
+impl Lane {
+    /// A lane in `arena` at the layout's offsets. Runs the network once and records the graphs; a network that cannot be recorded
+    /// is launched step by step (see [`Lane::graph_refused`]).
+    ///
+    /// # Errors
+    /// Something does not fit the layout, or what the driver and TensorRT report.
+    pub fn new(
+        engine: &Arc<tensorrt::Engine>,
+        kernels: &Kernels,
+        arena: &Arc<DeviceBuffer>,
+        layout: LaneLayout,
+        decode: Decode,
+        wait: Wait,
+    ) -> Result<Lane> {
+        let context = kernels.context();
+        let mut network = engine.create_context()?;
+        network.set_memory(arena, layout.activations.offset, layout.activations.bytes)?;
+        for (tensor, section) in engine.tensors().iter().zip(&layout.tensors) {
+            network.bind(tensor, arena, section.offset)?;
+        }
+        network.check()?;
+        let decode = decode.placed(arena, engine.tensors(), &layout)?;
+        let event = || Event::new(context, wait);
+        let mut lane = Lane {
+            graph: None,
+            bare: None,
+            network,
+            kernels: kernels.clone(),
+            staging: PinnedBuffer::new(context, layout.staging.bytes)?,
+            answers: PinnedBuffer::new(context, layout.answers.bytes)?,
+            pending: vec![HEAD_BYTES; index(layout.shape.batch)],
+            rest: layout.rest.map(|rest| PinnedBuffer::new(context, rest.bytes)).transpose()?,
+            layout,
+            decode,
+            arena: Arc::clone(arena),
+            stream: Stream::new(context)?,
+            marks: [event()?, event()?, event()?, event()?, event()?],
+            in_flight: false,
+            graph_refused: None,
+        };
+        lane.start()?;
+        Ok(lane)
+    }
+
+    /// First run and recording.
+    fn start(&mut self) -> Result<()> {
+        self.submit()?;
+        self.wait()?;
+        match self.record_graphs() {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.stream.synchronize()?;
+                self.graph_refused = Some(error.to_string());
+                Ok(())
+            }
+        }
+    }
+
+    fn record_graphs(&mut self) -> Result<()> {
+        let stream = Arc::clone(&self.stream);
+        // SAFETY: the arena, the pinned buffers, the events and the kernels live in this lane beside the graph, which is dropped
+        // first (field order) and waits; `in_flight` keeps the host's hands off while it runs.
+        self.graph = Some(unsafe { Graph::record(&stream, vec![], || self.enqueue_steps(true)) }?);
+        let network = &mut self.network;
+        // SAFETY: as above.
+        self.bare = Some(unsafe { Graph::record(&stream, vec![], || network.enqueue(&stream)) }?);
+        Ok(())
+    }
+
+    /// Letterbox, network, candidates, answers back.
+    fn enqueue_steps(&mut self, recording: bool) -> Result<()> {
+        let (stream, layout) = (&self.stream, &self.layout);
+        self.kernels.preprocess(&self.arena, layout, stream)?;
+        let mark = |event: &Event| if recording { event.record_in_graph(stream) } else { event.record(stream) };
+        mark(&self.marks[2])?;
+        self.network.enqueue(stream)?;
+        mark(&self.marks[3])?;
+        self.kernels.candidates(&self.arena, layout, &self.decode, stream)?;
+        // SAFETY: arena and answers live in this lane, whose drop waits; `in_flight` keeps readers out until then.
+        unsafe { self.arena.copy_to(layout.answers.offset, &self.answers, stream) }
+    }
+
+    /// Why the steps could not be recorded as a graph; they are launched one by one then.
+    pub fn graph_refused(&self) -> Option<&str> {
+        self.graph_refused.as_deref()
+    }
+
+    /// The sizes of this lane.
+    pub fn layout(&self) -> &LaneLayout {
+        &self.layout
+    }
+
+    fn must_be_idle(&self) -> Result<()> {
+        if self.in_flight { Err(Error::unexpected("found a lane in flight, expected `wait` first")) } else { Ok(()) }
+    }
+
+    /// Puts a picture into a slot, or marks the slot as unused; from the next run on.
+    ///
+    /// # Errors
+    /// In flight, no such slot, or a picture whose head does not fit its pixels or its weights.
+    pub fn stage(&mut self, slot: u32, picture: Option<&StagedPicture<'_>>) -> Result<()> {
+        self.must_be_idle()?;
+        let range = self.layout.slot(slot)?;
+        let bytes = &mut self.staging.as_mut_slice()[range];
+        self.pending[index(slot)] = match picture {
+            Some(picture) => picture.write(&self.layout, bytes)?,
+            None => {
+                Head::write_unused(bytes);
+                HEAD_BYTES
+            }
+        };
+        Ok(())
+    }
+
+    /// Candidates below this score are not returned; from the next run on.
+    ///
+    /// # Errors
+    /// In flight.
+    pub fn set_floor(&mut self, floor: f32) -> Result<()> {
+        self.must_be_idle()?;
+        self.staging.as_mut_slice()[..4].copy_from_slice(&floor.to_le_bytes());
+        Ok(())
+    }
+
+    /// Enqueues one run of what was staged; slots that were not staged again keep their picture.
+    ///
+    /// # Errors
+    /// In flight, or what the driver and TensorRT report.
+    pub fn submit(&mut self) -> Result<()> {
+        self.must_be_idle()?;
+        self.marks[0].record(&self.stream)?;
+        for (slot, pending) in (0..self.layout.shape.batch).zip(&mut self.pending) {
+            let bytes = std::mem::take(pending);
+            let slot_range = self.layout.slot(slot)?;
+            // The floor lies in front of the first slot.
+            let range = if slot == 0 { 0 } else { slot_range.start }..slot_range.start + bytes;
+            if range.is_empty() {
+                continue;
+            }
+            self.in_flight = true;
+            let offset = self.layout.staging.offset + range.start;
+            // SAFETY: both buffers live in this lane, whose drop waits; `in_flight` keeps writers out until then.
+            unsafe { self.arena.copy_part_from(offset, &self.staging, range, &self.stream) }?;
+        }
+        self.marks[1].record(&self.stream)?;
+        self.in_flight = true;
+        match &mut self.graph {
+            Some(graph) => graph.launch()?,
+            None => self.enqueue_steps(false)?,
+        }
+        self.marks[4].record(&self.stream)
+    }
+
+    /// Waits for the run; afterwards answers can be read and slots filled.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn wait(&mut self) -> Result<()> {
+        if self.in_flight {
+            self.marks[4].synchronize()?;
+            self.in_flight = false;
+        }
+        Ok(())
+    }
+
+    /// Whether the run is done.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn is_done(&self) -> Result<bool> {
+        Ok(!self.in_flight || self.marks[4].is_done()?)
+    }
+
+    /// Enqueues the network alone on whatever lies in its input; to be measured against [`Lane::submit`].
+    ///
+    /// # Errors
+    /// In flight, no graph, or what the driver reports.
+    pub fn submit_bare(&mut self) -> Result<()> {
+        self.must_be_idle()?;
+        let bare = self.bare.as_mut().ok_or_else(|| Error::unexpected("the network could not be recorded as a graph"))?;
+        self.marks[0].record(&self.stream)?;
+        self.in_flight = true;
+        bare.launch()?;
+        self.marks[4].record(&self.stream)
+    }
+
+    /// Enqueues the copy of a slot's first `bytes` alone; to be measured against [`Lane::submit`].
+    ///
+    /// # Errors
+    /// As [`Lane::submit`].
+    pub fn submit_copy(&mut self, bytes: usize) -> Result<()> {
+        self.must_be_idle()?;
+        let range = self.layout.slot(0)?;
+        let range = 0..(range.start + bytes).min(range.end);
+        self.marks[0].record(&self.stream)?;
+        self.in_flight = true;
+        // SAFETY: as in `submit`.
+        unsafe { self.arena.copy_part_from(self.layout.staging.offset, &self.staging, range, &self.stream) }?;
+        self.marks[4].record(&self.stream)
+    }
+
+    /// Device time of the last bare run or copy.
+    ///
+    /// # Errors
+    /// In flight.
+    pub fn bare_time(&self) -> Result<Duration> {
+        self.must_be_idle()?;
+        self.marks[0].elapsed_until(&self.marks[4])
+    }
+
+    /// Device times of the last run.
+    ///
+    /// # Errors
+    /// In flight.
+    pub fn times(&self) -> Result<DeviceTimes> {
+        self.must_be_idle()?;
+        let between = |from: usize| self.marks[from].elapsed_until(&self.marks[from + 1]);
+        Ok(DeviceTimes { copy: between(0)?, prepare: between(1)?, network: between(2)?, decode: between(3)? })
+    }
+
+    /// The answer of one slot: counts and the first boxes.
+    ///
+    /// # Errors
+    /// In flight, no such slot, or an answer that contradicts itself.
+    pub fn answer(&self, slot: u32) -> Result<Answer<'_>> {
+        self.must_be_idle()?;
+        Answer::read(self.answers.as_slice(), slot, &self.layout)
+    }
+
+    /// Brings the boxes behind the first [`FRONT_BOXES`] of all slots; they stay until the next run.
+    ///
+    /// # Errors
+    /// In flight, or what the driver reports.
+    pub fn fetch_rest(&mut self) -> Result<()> {
+        self.must_be_idle()?;
+        let (Some(rest), Some(section)) = (&self.rest, self.layout.rest) else { return Ok(()) };
+        self.in_flight = true;
+        // SAFETY: both buffers live in this lane, whose drop waits; `in_flight` keeps readers out until then.
+        unsafe { self.arena.copy_to(section.offset, rest, &self.stream) }?;
+        self.stream.synchronize()?;
+        self.in_flight = false;
+        Ok(())
+    }
+
+    /// Box `number` (from 0, behind the first [`FRONT_BOXES`]) of a slot, after [`Lane::fetch_rest`].
+    ///
+    /// # Errors
+    /// In flight, or no such box.
+    pub fn rest_box(&self, slot: u32, number: u32) -> Result<AnswerBox> {
+        self.must_be_idle()?;
+        let rest = self.rest.as_ref().map_or(&[][..], PinnedBuffer::as_slice);
+        let each = self.layout.shape.cap.saturating_sub(FRONT_BOXES);
+        let from = index(slot * each + number) * AnswerBox::BYTES;
+        rest.get(from..from + AnswerBox::BYTES)
+            .filter(|_| number < each)
+            .map(AnswerBox::read)
+            .ok_or_else(|| Error::unexpected(format!("found box {number} of slot {slot}, expected below {each}")))
+    }
+
+    /// Copies device memory of a section to the host, for checks.
+    ///
+    /// # Errors
+    /// In flight, or what the driver reports.
+    pub fn read_back(&mut self, section: Section) -> Result<Vec<u8>> {
+        self.must_be_idle()?;
+        let target = PinnedBuffer::new(self.kernels.context(), section.bytes)?;
+        // SAFETY: both buffers live to the end of this function, which waits.
+        unsafe { self.arena.copy_to(section.offset, &target, &self.stream) }?;
+        self.stream.synchronize()?;
+        Ok(target.as_slice().to_vec())
+    }
+
+    /// Pinned host memory of this lane in bytes.
+    pub fn pinned_bytes(&self) -> u64 {
+        count(self.staging.bytes() + self.answers.bytes() + self.rest.as_ref().map_or(0, PinnedBuffer::bytes))
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        if let Err(error) = self.stream.synchronize() {
+            log::warn!("while freeing a lane: {}", error.message());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
