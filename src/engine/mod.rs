@@ -5,6 +5,7 @@ pub mod candidates;
 pub mod canned;
 pub mod cpu;
 pub mod letterbox;
+pub mod tensorrt;
 
 use crate::error::{Error, Result};
 use crate::frame::{Frame, FrameTag};

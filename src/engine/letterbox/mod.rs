@@ -61,6 +61,51 @@ impl Letterbox {
     }
 }
 
+/// How a picture of `letterbox.source` is scaled, for whoever does it elsewhere (the GPU).
+pub(super) enum Scaling {
+    /// Sizes are equal.
+    Copy,
+    /// Exactly half: the mean of four.
+    Halve,
+    /// By weights: first and second pixel or row, and their 11-bit shares.
+    Blend {
+        /// One a column.
+        columns: Vec<(u32, u32, i16, i16)>,
+        /// One a row.
+        rows: Vec<(u32, u32, i16, i16)>,
+    },
+}
+
+impl Scaling {
+    /// The same choice as [`Filler`] makes.
+    pub(super) fn of(letterbox: &Letterbox) -> Scaling {
+        let (source, scaled) = (letterbox.source, letterbox.scaled);
+        if source == scaled {
+            return Scaling::Copy;
+        }
+        if is_halving(source, scaled) {
+            return Scaling::Halve;
+        }
+        let parts = |axis: Axis| {
+            let weights = axis.weights.iter();
+            weights
+                .map(|weight| {
+                    let (first, second) = (units::count32(weight.first), units::count32(weight.second));
+                    (first, second, weight.first_share, weight.second_share)
+                })
+                .collect()
+        };
+        Scaling::Blend {
+            columns: parts(Axis::columns(source.width_px, scaled.width_px, 1)),
+            rows: parts(Axis::rows(source.height_px, scaled.height_px)),
+        }
+    }
+}
+
+fn is_halving(source: SizePx, scaled: SizePx) -> bool {
+    source.width_px == 2 * scaled.width_px && source.height_px == 2 * scaled.height_px
+}
+
 /// An element of the network's input: 0..1 for floats, 0..255 for `u8`.
 pub trait Sample: Copy + Default + Send + 'static {
     /// The element for a grey level.
@@ -176,7 +221,7 @@ impl Filler {
         if source == scaled {
             let pixels = colour::row(picture, row, plan.planes, &mut self.converted);
             scale::deinterleave(pixels, plan.planes, index(scaled.width_px), &mut self.grey_out);
-        } else if source.width_px == 2 * scaled.width_px && source.height_px == 2 * scaled.height_px {
+        } else if is_halving(source, scaled) {
             self.halved_row(picture, row);
         } else {
             self.blended_row(picture, row);

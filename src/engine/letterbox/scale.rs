@@ -13,9 +13,9 @@ pub(super) struct Weight {
     /// Rows: index of the lower row. Columns: unused, the right pixel follows the left one.
     pub(super) second: usize,
     /// Weight of the first.
-    first_share: i16,
+    pub(super) first_share: i16,
     /// Weight of the second.
-    second_share: i16,
+    pub(super) second_share: i16,
 }
 
 /// The weights of one axis.

@@ -114,7 +114,9 @@ unsafe impl DeviceAllocator for Budget {
     fn allocate(&self, bytes: u64, alignment: u64) -> Option<u64> {
         let length = usize::try_from(bytes).ok()?;
         let taken = self.take(bytes).and_then(|()| {
-            DeviceBuffer::new(&self.context, length).inspect_err(|_| self.give(bytes)).map(|buffer| (buffer.address(), buffer))
+            DeviceBuffer::new(&self.context, length)
+                .inspect_err(|_| self.give(bytes))
+                .map(|buffer| (buffer.address(), buffer))
         });
         match taken {
             Ok((address, buffer)) if address.is_multiple_of(alignment.max(1)) => {

@@ -60,12 +60,7 @@ impl Decode {
     }
 
     /// With the addresses of its tensors, after their sizes were compared with what the kernels will read.
-    pub(super) fn placed(
-        mut self,
-        arena: &DeviceBuffer,
-        facts: &[TensorFacts],
-        layout: &LaneLayout,
-    ) -> Result<Decode> {
+    pub(super) fn placed(mut self, arena: &DeviceBuffer, facts: &[TensorFacts], layout: &LaneLayout) -> Result<Decode> {
         let (batch, anchors) = (u64::from(layout.shape.batch), u64::from(layout.shape.anchors));
         let classes = u64::from(self.classes);
         let elements: &[u64] = match self.kind {

@@ -99,8 +99,7 @@ impl Kernels {
         let (keys, class_ids, partials) = (at(layout.keys)?, at(layout.class_ids)?, at(layout.partials)?);
         let (answers, rest) = (at(layout.answers)?, layout.rest.map_or(Ok(0), at)?);
         let batch = layout.shape.batch;
-        let scan =
-            [pointer(&decode.raw), pointer(&floor), pointer(&keys), pointer(&class_ids), pointer(&partials)];
+        let scan = [pointer(&decode.raw), pointer(&floor), pointer(&keys), pointer(&class_ids), pointer(&partials)];
         // SAFETY: the arguments are those of `scan` in order; `Decode::placed` has compared the tensors' lengths with what is read,
         // `LaneLayout::new` has sized the rest for this batch and these anchors. The arena outlives the work, as in `preprocess`.
         unsafe { self.scan.launch([decode.raw.blocks, batch, 1], [SCAN_THREADS, 1, 1], stream, &scan) }?;

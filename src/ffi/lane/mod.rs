@@ -17,11 +17,11 @@ pub use head::{Head, PictureFormat, ScaleMode, StagedPicture, Weight};
 pub use kernels::Kernels;
 pub use layout::{LaneLayout, LaneShape, Section};
 
-use head::HEAD_BYTES;
 use super::cuda::{DeviceBuffer, Event, Graph, PinnedBuffer, Stream, Wait};
 use super::tensorrt;
 use crate::error::{Error, Result};
 use crate::units::{count, index};
+use head::HEAD_BYTES;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -188,6 +188,22 @@ impl Lane {
     /// In flight, or what the driver and TensorRT report.
     pub fn submit(&mut self) -> Result<()> {
         self.must_be_idle()?;
+        let submitted = self.enqueue_run();
+        self.unless_failed(submitted)
+    }
+
+    /// After a failure some work may be under way and no mark stands behind it: waits for the stream.
+    fn unless_failed(&mut self, submitted: Result<()>) -> Result<()> {
+        if submitted.is_err() {
+            if let Err(error) = self.stream.synchronize() {
+                log::warn!("after a failed run: {}", error.message());
+            }
+            self.in_flight = false;
+        }
+        submitted
+    }
+
+    fn enqueue_run(&mut self) -> Result<()> {
         self.marks[0].record(&self.stream)?;
         for (slot, pending) in (0..self.layout.shape.batch).zip(&mut self.pending) {
             let bytes = std::mem::take(pending);
@@ -237,11 +253,12 @@ impl Lane {
     /// In flight, no graph, or what the driver reports.
     pub fn submit_bare(&mut self) -> Result<()> {
         self.must_be_idle()?;
-        let bare = self.bare.as_mut().ok_or_else(|| Error::unexpected("the network could not be recorded as a graph"))?;
+        let bare =
+            self.bare.as_mut().ok_or_else(|| Error::unexpected("the network could not be recorded as a graph"))?;
         self.marks[0].record(&self.stream)?;
         self.in_flight = true;
-        bare.launch()?;
-        self.marks[4].record(&self.stream)
+        let submitted = bare.launch().and_then(|()| self.marks[4].record(&self.stream));
+        self.unless_failed(submitted)
     }
 
     /// Enqueues the copy of a slot's first `bytes` alone; to be measured against [`Lane::submit`].
@@ -255,8 +272,10 @@ impl Lane {
         self.marks[0].record(&self.stream)?;
         self.in_flight = true;
         // SAFETY: as in `submit`.
-        unsafe { self.arena.copy_part_from(self.layout.staging.offset, &self.staging, range, &self.stream) }?;
-        self.marks[4].record(&self.stream)
+        let copied =
+            unsafe { self.arena.copy_part_from(self.layout.staging.offset, &self.staging, range, &self.stream) };
+        let submitted = copied.and_then(|()| self.marks[4].record(&self.stream));
+        self.unless_failed(submitted)
     }
 
     /// Device time of the last bare run or copy.
@@ -296,10 +315,10 @@ impl Lane {
         let (Some(rest), Some(section)) = (&self.rest, self.layout.rest) else { return Ok(()) };
         self.in_flight = true;
         // SAFETY: both buffers live in this lane, whose drop waits; `in_flight` keeps readers out until then.
-        unsafe { self.arena.copy_to(section.offset, rest, &self.stream) }?;
-        self.stream.synchronize()?;
+        let copied = unsafe { self.arena.copy_to(section.offset, rest, &self.stream) };
+        let done = copied.and_then(|()| self.stream.synchronize());
         self.in_flight = false;
-        Ok(())
+        done
     }
 
     /// Box `number` (from 0, behind the first [`FRONT_BOXES`]) of a slot, after [`Lane::fetch_rest`].

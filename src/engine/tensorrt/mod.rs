@@ -1,0 +1,261 @@
+//! The GPU engine: a TensorRT plan with the project's kernels around it.
+//!
+//! Everything is laid out before the first frame: one device allocation of ours ([`crate::ffi::lane::LaneLayout`], once a lane) and what
+//! TensorRT takes for weights and contexts, both under one [`Budget`]. A run copies the pictures to the device and launches one
+//! graph: letterbox, network, candidates, answers back.
+
+mod answers;
+mod load;
+mod stage;
+
+pub use load::{GpuOptions, LoadFigures, Plan, load};
+
+use super::{Engine, EngineInfo, EngineTimings, Inference, Letterbox, MemoryFigures, SPARE_ANSWERS, check_batch};
+use crate::error::{Error, Result};
+use crate::ffi::cuda::{Budget, Context, DeviceFacts, MemoryInfo};
+use crate::ffi::lane::{DeviceTimes, Lane, LaneLayout};
+use crate::frame::{Frame, FrameTag, Picture};
+use crate::units::{Bytes, count32, index, milliseconds};
+use stage::Stager;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A plan in service. One thread owns it.
+pub struct TensorRtEngine {
+    lanes: Vec<LaneState>,
+    info: EngineInfo,
+    stager: Stager,
+    spare: Vec<Inference>,
+    figures: LoadFigures,
+    budget: Arc<Budget>,
+    context: Arc<Context>,
+    reserved: Bytes,
+}
+
+/// A lane and what lies in it.
+struct LaneState {
+    lane: Lane,
+    /// Frames in its slots, in order; the slots behind them are unused.
+    frames: Vec<(FrameTag, Letterbox)>,
+    /// Slots that hold a picture.
+    filled: u32,
+}
+
+impl TensorRtEngine {
+    /// Number of lanes: runs that can be in flight at once.
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// What loading cost.
+    pub fn figures(&self) -> &LoadFigures {
+        &self.figures
+    }
+
+    /// The GPU.
+    pub fn device(&self) -> &DeviceFacts {
+        self.context.device()
+    }
+
+    /// The sizes of a lane.
+    ///
+    /// # Errors
+    /// There is no such lane.
+    pub fn layout(&mut self, lane: usize) -> Result<&LaneLayout> {
+        Ok(self.lane(lane)?.lane.layout())
+    }
+
+    /// Device memory at this moment, all processes together; asks the driver.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn device_memory(&self) -> Result<MemoryInfo> {
+        self.context.memory()
+    }
+
+    /// Device allocations so far; must not grow after loading.
+    pub fn device_allocations(&self) -> u64 {
+        self.budget.allocations()
+    }
+
+    fn lane(&mut self, lane: usize) -> Result<&mut LaneState> {
+        let known = self.lanes.len();
+        self.lanes.get_mut(lane).ok_or_else(|| Error::unexpected(format!("found lane {lane}, expected below {known}")))
+    }
+
+    /// Puts frames into a lane, in order; slots without a frame answer nothing.
+    ///
+    /// # Errors
+    /// As [`Engine::infer`]; the lane is in flight.
+    pub fn stage(&mut self, lane: usize, frames: &[&Frame]) -> Result<()> {
+        check_batch(&self.info, frames)?;
+        let known = self.lanes.len();
+        let state = self
+            .lanes
+            .get_mut(lane)
+            .ok_or_else(|| Error::unexpected(format!("found lane {lane}, expected below {known}")))?;
+        state.frames.clear();
+        for (slot, frame) in (0..).zip(frames) {
+            let letterbox = self.stager.stage(&mut state.lane, slot, &frame.picture)?;
+            state.frames.push((frame.tag(), letterbox));
+        }
+        let used = count32(frames.len());
+        for slot in used..state.filled {
+            state.lane.stage(slot, None)?;
+        }
+        state.filled = used;
+        Ok(())
+    }
+
+    /// Starts a run of what was staged.
+    ///
+    /// # Errors
+    /// As [`Engine::infer`]; the lane is in flight.
+    pub fn submit(&mut self, lane: usize) -> Result<()> {
+        self.lane(lane)?.lane.submit()
+    }
+
+    /// Waits for a run and appends its answers, one a frame that was staged, in order.
+    ///
+    /// # Errors
+    /// As [`Engine::infer`]; nothing is appended then.
+    pub fn collect(&mut self, lane: usize, answers: &mut Vec<Inference>) -> Result<()> {
+        let mut spare = std::mem::take(&mut self.spare);
+        let before = answers.len();
+        let collected = self.lane(lane).and_then(|state| state.collect(&mut spare, answers));
+        self.spare = spare;
+        if collected.is_err() {
+            answers.truncate(before);
+        }
+        collected
+    }
+
+    /// Time of the network alone, as a graph, on whatever lies in its input: what a bare benchmark measures.
+    ///
+    /// # Errors
+    /// As [`Engine::infer`].
+    pub fn run_bare(&mut self, lane: usize) -> Result<Duration> {
+        let lane = &mut self.lane(lane)?.lane;
+        lane.submit_bare()?;
+        lane.wait()?;
+        lane.bare_time()
+    }
+
+    /// Starts the network alone.
+    ///
+    /// # Errors
+    /// As [`Engine::infer`].
+    pub fn submit_bare(&mut self, lane: usize) -> Result<()> {
+        self.lane(lane)?.lane.submit_bare()
+    }
+
+    /// Waits for whatever runs in a lane.
+    ///
+    /// # Errors
+    /// As [`Engine::infer`].
+    pub fn wait(&mut self, lane: usize) -> Result<()> {
+        self.lane(lane)?.lane.wait()
+    }
+
+    /// Time of the copy of a picture of `bytes` to the device.
+    ///
+    /// # Errors
+    /// As [`Engine::infer`].
+    pub fn run_copy(&mut self, lane: usize, bytes: usize) -> Result<Duration> {
+        let lane = &mut self.lane(lane)?.lane;
+        lane.submit_copy(lane.layout().pixels_start() + bytes)?;
+        lane.wait()?;
+        lane.bare_time()
+    }
+
+    /// Device times of the last run of a lane.
+    ///
+    /// # Errors
+    /// The lane is in flight.
+    pub fn times(&mut self, lane: usize) -> Result<DeviceTimes> {
+        self.lane(lane)?.lane.times()
+    }
+
+    /// Letterboxes one picture on the GPU and gives the bytes of the network's input that slot 0 got; for checks.
+    ///
+    /// # Errors
+    /// As [`Engine::infer`].
+    pub fn letterboxed(&mut self, picture: &Picture) -> Result<Vec<u8>> {
+        let input = self.figures.input_tensor;
+        let state = self.lanes.first_mut().ok_or_else(|| Error::unexpected("found no lane"))?;
+        self.stager.stage(&mut state.lane, 0, picture)?;
+        state.lane.submit()?;
+        state.lane.wait()?;
+        let section = state.lane.layout().tensors[input];
+        let batch = index(self.info.input.batch);
+        let one = crate::ffi::lane::Section { offset: section.offset, bytes: section.bytes / batch };
+        state.lane.read_back(one)
+    }
+
+    /// Why the steps are launched one by one instead of as a graph.
+    pub fn graph_refused(&self) -> Option<&str> {
+        self.lanes.iter().find_map(|state| state.lane.graph_refused())
+    }
+}
+
+impl LaneState {
+    fn collect(&mut self, spare: &mut Vec<Inference>, answers: &mut Vec<Inference>) -> Result<()> {
+        self.lane.wait()?;
+        let timings = timings(&self.lane.times()?);
+        let mut rest_fetched = false;
+        for (slot, (tag, letterbox)) in (0..).zip(&self.frames) {
+            let mut candidates = spare.pop().map(|answer| answer.candidates).unwrap_or_default();
+            let stats = answers::read(&mut self.lane, slot, &mut rest_fetched, &mut candidates)?;
+            answers.push(Inference { tag: tag.clone(), letterbox: *letterbox, candidates, stats, timings });
+        }
+        Ok(())
+    }
+}
+
+fn timings(times: &DeviceTimes) -> EngineTimings {
+    EngineTimings {
+        preprocess_ms: milliseconds(times.prepare),
+        transfer_ms: milliseconds(times.copy),
+        inference_ms: milliseconds(times.network),
+        postprocess_ms: milliseconds(times.decode),
+    }
+}
+
+impl Engine for TensorRtEngine {
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+
+    fn infer(&mut self, frames: &[&Frame], answers: &mut Vec<Inference>) -> Result<()> {
+        if frames.is_empty() {
+            return Ok(());
+        }
+        self.stage(0, frames)?;
+        self.submit(0)?;
+        self.collect(0, answers)
+    }
+
+    fn memory(&self) -> MemoryFigures {
+        MemoryFigures { allocated: self.budget.allocated(), peak: self.budget.peak(), reserved: self.reserved }
+    }
+
+    fn recycle(&mut self, spent: Inference) {
+        if self.spare.len() < SPARE_ANSWERS {
+            self.spare.push(spent);
+        }
+    }
+
+    fn reset_peak(&mut self) {
+        self.budget.reset_peak();
+    }
+
+    fn set_score_floor(&mut self, score_floor: f32) {
+        self.info.score_floor = score_floor;
+        for state in &mut self.lanes {
+            // A lane is idle between calls of this trait; one in flight is waited for.
+            if let Err(error) = state.lane.wait().and_then(|()| state.lane.set_floor(score_floor)) {
+                log::warn!("the score floor stays as it was: {}", error.message());
+            }
+        }
+    }
+}
