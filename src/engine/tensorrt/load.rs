@@ -80,8 +80,6 @@ pub struct LoadFigures {
     pub activations: Bytes,
     /// Page-locked host memory.
     pub pinned: Bytes,
-    /// Place of the network's input among the engine's tensors.
-    pub(super) input_tensor: usize,
 }
 
 impl LoadFigures {
@@ -143,7 +141,6 @@ pub fn load(
         arena: Bytes(count(end)),
         activations: Bytes(layouts.iter().map(|layout| count(layout.activations.bytes)).sum()),
         pinned: Bytes(lanes.iter().map(|state| state.lane.pinned_bytes()).sum()),
-        input_tensor,
     };
     let info = EngineInfo {
         backend: format!("{} {} on {}", library.flavour().product(), library.version(), context.device().name),
@@ -230,7 +227,7 @@ fn element(facts: &TensorFacts) -> Result<u32> {
     }
 }
 
-fn decode(layout: &Layout) -> Decode {
+pub(super) fn decode(layout: &Layout) -> Decode {
     let (kind, tensors) = match layout {
         Layout::Raw { output, .. } => (DecodeKind::Raw, vec![output]),
         Layout::Objectness { output, .. } => (DecodeKind::Objectness, vec![output]),

@@ -5,17 +5,19 @@
 //! graph: letterbox, network, candidates, answers back.
 
 mod answers;
+mod check;
 mod load;
 mod stage;
 
+pub use check::{CheckLine, check_kernels};
 pub use load::{GpuOptions, LoadFigures, Plan, load};
 
 use super::{Engine, EngineInfo, EngineTimings, Inference, Letterbox, MemoryFigures, SPARE_ANSWERS, check_batch};
 use crate::error::{Error, Result};
 use crate::ffi::cuda::{Budget, Context, DeviceFacts, MemoryInfo};
 use crate::ffi::lane::{DeviceTimes, Lane, LaneLayout};
-use crate::frame::{Frame, FrameTag, Picture};
-use crate::units::{Bytes, count32, index, milliseconds};
+use crate::frame::{Frame, FrameTag};
+use crate::units::{Bytes, count32, milliseconds};
 use stage::Stager;
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,6 +109,15 @@ impl TensorRtEngine {
         Ok(())
     }
 
+    /// Lets the next run of a lane copy its pictures again.
+    ///
+    /// # Errors
+    /// There is no such lane.
+    pub fn stage_again(&mut self, lane: usize) -> Result<()> {
+        self.lane(lane)?.lane.stage_again();
+        Ok(())
+    }
+
     /// Starts a run of what was staged.
     ///
     /// # Errors
@@ -174,22 +185,6 @@ impl TensorRtEngine {
     /// The lane is in flight.
     pub fn times(&mut self, lane: usize) -> Result<DeviceTimes> {
         self.lane(lane)?.lane.times()
-    }
-
-    /// Letterboxes one picture on the GPU and gives the bytes of the network's input that slot 0 got; for checks.
-    ///
-    /// # Errors
-    /// As [`Engine::infer`].
-    pub fn letterboxed(&mut self, picture: &Picture) -> Result<Vec<u8>> {
-        let input = self.figures.input_tensor;
-        let state = self.lanes.first_mut().ok_or_else(|| Error::unexpected("found no lane"))?;
-        self.stager.stage(&mut state.lane, 0, picture)?;
-        state.lane.submit()?;
-        state.lane.wait()?;
-        let section = state.lane.layout().tensors[input];
-        let batch = index(self.info.input.batch);
-        let one = crate::ffi::lane::Section { offset: section.offset, bytes: section.bytes / batch };
-        state.lane.read_back(one)
     }
 
     /// Why the steps are launched one by one instead of as a graph.

@@ -33,6 +33,12 @@ fn text(bytes: &'static [u8]) -> Result<&'static CStr> {
 }
 
 impl Kernels {
+    /// The same kernels for another input.
+    #[must_use]
+    pub fn for_input(&self, input: usize, element: u32) -> Kernels {
+        Kernels { input, element, ..self.clone() }
+    }
+
     /// Compiles the kernels. `input` is the place of the network's input among its tensors, `element` its type: 0 for 32-bit, 1
     /// for 16-bit floats, 2 for bytes.
     ///

@@ -42,7 +42,7 @@ pub struct DeviceTimes {
 pub struct Lane {
     graph: Option<Graph>,
     bare: Option<Graph>,
-    network: tensorrt::Context,
+    network: Option<tensorrt::Context>,
     kernels: Kernels,
     layout: LaneLayout,
     decode: Decode,
@@ -54,6 +54,8 @@ pub struct Lane {
     marks: [Event; 5],
     /// Bytes of each slot that the next run copies.
     pending: Vec<usize>,
+    /// Bytes that lie in each slot.
+    staged: Vec<usize>,
     in_flight: bool,
     graph_refused: Option<String>,
 }
@@ -72,14 +74,40 @@ impl Lane {
         decode: Decode,
         wait: Wait,
     ) -> Result<Lane> {
-        let context = kernels.context();
         let mut network = engine.create_context()?;
         network.set_memory(arena, layout.activations.offset, layout.activations.bytes)?;
         for (tensor, section) in engine.tensors().iter().zip(&layout.tensors) {
             network.bind(tensor, arena, section.offset)?;
         }
         network.check()?;
-        let decode = decode.placed(arena, engine.tensors(), &layout)?;
+        Lane::build(Some(network), engine.tensors(), kernels, arena, layout, decode, wait)
+    }
+
+    /// A lane without a network: what lies in its output tensors is decoded as it is. For checks of the kernels.
+    ///
+    /// # Errors
+    /// As [`Lane::new`].
+    pub fn without_network(
+        tensors: &[tensorrt::TensorFacts],
+        kernels: &Kernels,
+        arena: &Arc<DeviceBuffer>,
+        layout: LaneLayout,
+        decode: Decode,
+    ) -> Result<Lane> {
+        Lane::build(None, tensors, kernels, arena, layout, decode, Wait::Block)
+    }
+
+    fn build(
+        network: Option<tensorrt::Context>,
+        tensors: &[tensorrt::TensorFacts],
+        kernels: &Kernels,
+        arena: &Arc<DeviceBuffer>,
+        layout: LaneLayout,
+        decode: Decode,
+        wait: Wait,
+    ) -> Result<Lane> {
+        let context = kernels.context();
+        let decode = decode.placed(arena, tensors, &layout)?;
         let event = || Event::new(context, wait);
         let mut lane = Lane {
             graph: None,
@@ -89,6 +117,7 @@ impl Lane {
             staging: PinnedBuffer::new(context, layout.staging.bytes)?,
             answers: PinnedBuffer::new(context, layout.answers.bytes)?,
             pending: vec![HEAD_BYTES; index(layout.shape.batch)],
+            staged: vec![HEAD_BYTES; index(layout.shape.batch)],
             rest: layout.rest.map(|rest| PinnedBuffer::new(context, rest.bytes)).transpose()?,
             layout,
             decode,
@@ -121,9 +150,10 @@ impl Lane {
         // SAFETY: the arena, the pinned buffers, the events and the kernels live in this lane beside the graph, which is dropped
         // first (field order) and waits; `in_flight` keeps the host's hands off while it runs.
         self.graph = Some(unsafe { Graph::record(&stream, vec![], || self.enqueue_steps(true)) }?);
-        let network = &mut self.network;
-        // SAFETY: as above.
-        self.bare = Some(unsafe { Graph::record(&stream, vec![], || network.enqueue(&stream)) }?);
+        if let Some(network) = &mut self.network {
+            // SAFETY: as above.
+            self.bare = Some(unsafe { Graph::record(&stream, vec![], || network.enqueue(&stream)) }?);
+        }
         Ok(())
     }
 
@@ -133,7 +163,9 @@ impl Lane {
         self.kernels.preprocess(&self.arena, layout, stream)?;
         let mark = |event: &Event| if recording { event.record_in_graph(stream) } else { event.record(stream) };
         mark(&self.marks[2])?;
-        self.network.enqueue(stream)?;
+        if let Some(network) = &mut self.network {
+            network.enqueue(stream)?;
+        }
         mark(&self.marks[3])?;
         self.kernels.candidates(&self.arena, layout, &self.decode, stream)?;
         // SAFETY: arena and answers live in this lane, whose drop waits; `in_flight` keeps readers out until then.
@@ -162,14 +194,20 @@ impl Lane {
         self.must_be_idle()?;
         let range = self.layout.slot(slot)?;
         let bytes = &mut self.staging.as_mut_slice()[range];
-        self.pending[index(slot)] = match picture {
+        let written = match picture {
             Some(picture) => picture.write(&self.layout, bytes)?,
             None => {
                 Head::write_unused(bytes);
                 HEAD_BYTES
             }
         };
+        (self.pending[index(slot)], self.staged[index(slot)]) = (written, written);
         Ok(())
+    }
+
+    /// Lets the next run copy every slot again, as if it had been staged again.
+    pub fn stage_again(&mut self) {
+        self.pending.copy_from_slice(&self.staged);
     }
 
     /// Candidates below this score are not returned; from the next run on.
@@ -347,6 +385,22 @@ impl Lane {
         unsafe { self.arena.copy_to(section.offset, &target, &self.stream) }?;
         self.stream.synchronize()?;
         Ok(target.as_slice().to_vec())
+    }
+
+    /// Copies bytes to the start of a section of the device memory, for checks.
+    ///
+    /// # Errors
+    /// In flight, they do not fit, or what the driver reports.
+    pub fn write(&mut self, section: Section, bytes: &[u8]) -> Result<()> {
+        self.must_be_idle()?;
+        if bytes.len() > section.bytes {
+            return Err(Error::unexpected(format!("found {} bytes for {section:?}", bytes.len())));
+        }
+        let mut source = PinnedBuffer::new(self.kernels.context(), bytes.len())?;
+        source.as_mut_slice().copy_from_slice(bytes);
+        // SAFETY: both buffers live to the end of this function, which waits.
+        unsafe { self.arena.copy_from(section.offset, &source, &self.stream) }?;
+        self.stream.synchronize()
     }
 
     /// Pinned host memory of this lane in bytes.
