@@ -9,7 +9,7 @@ use crate::engine::cpu::{CpuBackend, CpuOptions};
 use crate::error::{Error, Result};
 use crate::run::depot::Delivery;
 use crate::run::stop::{StopFlag, StopReason};
-use crate::run::{self, Options, OutputOptions, StreamOptions};
+use crate::run::{self, Options, OutputOptions, ServiceOptions, StreamOptions};
 use crate::sinks::http::{HttpOptions, Listen};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -123,6 +123,12 @@ struct RunArgs {
     /// CPU engine
     #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
     cpu_backend: BackendArg,
+    /// Folder for what outlives the process: unproven results, the last good bundle
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Least time between two self-tests with a known answer [default: 2s]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    proof_every: Option<Duration>,
     /// Write the truth of the simulated line as JSON lines
     #[arg(long, value_name = "FILE")]
     truth: Option<PathBuf>,
@@ -234,6 +240,7 @@ fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
         iou: typed.iou,
         frames: typed.frames,
         duration: typed.duration,
+        service: service(typed.state, typed.proof_every),
         output: OutputOptions {
             http: http(typed.listen, typed.token_file, typed.read_only, &config.http, live)?,
             terminal: !typed.quiet,
@@ -242,6 +249,17 @@ fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
         streams,
     };
     Ok((options, sample))
+}
+
+/// The state folder as typed, or the one that systemd has made (`StateDirectory=`).
+fn service(state: Option<PathBuf>, proof_every: Option<Duration>) -> ServiceOptions {
+    let of_systemd = || std::env::split_paths(&std::env::var_os("STATE_DIRECTORY")?).next();
+    let mut service = ServiceOptions { state: state.or_else(of_systemd), ..ServiceOptions::default() };
+    if let Some(every) = proof_every {
+        service.proofs.every = every;
+        service.proofs.at_most = service.proofs.at_most.max(every);
+    }
+    service
 }
 
 fn outputs(file: Option<PathBuf>, save: Option<PathBuf>, config: OutputConfig) -> OutputOptions {

@@ -138,6 +138,7 @@ pub(super) struct TestFrame {
     pub(super) answered: FrameTag,
     pub(super) engine_failed: bool,
     pub(super) raw_layout: bool,
+    pub(super) echo_differs: bool,
 }
 
 impl Stream {
@@ -158,6 +159,7 @@ impl Stream {
             answered: tag.clone(),
             engine_failed: false,
             raw_layout: true,
+            echo_differs: false,
         };
         spoil(&mut frame);
         let stats = PictureStats::measure(&frame.picture);
@@ -167,6 +169,7 @@ impl Stream {
             detections: &frame.boxes,
             all_zero_is_fault: frame.raw_layout,
             most_boxes: 300,
+            echo_differs: frame.echo_differs,
         };
         let verdict = self.guard.judge(&Observation {
             tag: &tag,

@@ -44,6 +44,8 @@ pub struct Answer<'a> {
     pub all_zero_is_fault: bool,
     /// Most boxes an answer may hold ([`Thresholds::boxes`]).
     pub most_boxes: u32,
+    /// The frame was run twice and the two answers differ.
+    pub echo_differs: bool,
 }
 
 impl<'a> Answer<'a> {
@@ -55,6 +57,7 @@ impl<'a> Answer<'a> {
             detections,
             all_zero_is_fault: layout.all_zero_is_fault(),
             most_boxes: thresholds.boxes,
+            echo_differs: false,
         }
     }
 }

@@ -12,9 +12,11 @@ use serde::{Deserialize, Serialize};
 
 mod checks;
 mod judge;
+pub mod ladder;
 mod limits;
 pub mod picture;
 pub mod reference;
+pub mod schedule;
 mod view;
 
 pub use checks::About;
@@ -75,10 +77,14 @@ pub enum Reason {
     ScoreRange,
     /// A class id is no integer in range.
     ClassRange,
+    /// A row count is more than the output can hold.
+    CountRange,
     /// Every output value is zero.
     AllZero,
     /// The answer carries another frame's identity.
     WrongFrame,
+    /// Two runs over one frame gave two answers.
+    EchoDiffers,
     /// The engine returned an error.
     EngineError,
     /// A part got no answer in time.
@@ -123,8 +129,10 @@ impl Reason {
             Reason::Infinite => "infinite",
             Reason::ScoreRange => "score_range",
             Reason::ClassRange => "class_range",
+            Reason::CountRange => "count_range",
             Reason::AllZero => "all_zero",
             Reason::WrongFrame => "wrong_frame",
+            Reason::EchoDiffers => "echo_differs",
             Reason::EngineError => "engine_error",
             Reason::Late => "late",
             Reason::BoxSurge => "box_surge",

@@ -194,6 +194,11 @@ impl Depot {
         }
     }
 
+    /// Whether a capture waits in any lane.
+    pub fn has_work(&self) -> bool {
+        self.lock().lanes.iter().any(|lane| lane.newest.is_some() || !lane.queue.is_empty())
+    }
+
     /// Says that no more captures come on this lane; what waits is still answered.
     pub fn end(&self, lane_index: usize) {
         if let Some(lane) = self.lock().lanes.get_mut(lane_index) {

@@ -1,19 +1,25 @@
 //! The engine thread's work for one capture: answer, detect, judge, decide. One row a capture, whatever happens.
 
+use crate::bundle::golden::compare_echo;
+use crate::bundle::manifest::Manifest;
 use crate::decision::{Decision, Rule};
 use crate::detections::{Detection, Detector, Thresholds};
-use crate::engine::{Engine, Inference};
-use crate::error::{Error, ErrorKind, Result};
+use crate::engine::Inference;
+use crate::error::{ErrorKind, Result};
 use crate::frame::{Frame, FrameTag, StreamName};
+use crate::guard::ladder::Cause;
 use crate::guard::picture::PictureStats;
-use crate::guard::{self, Guard, Observation, Seen, Trust, Verdict};
+use crate::guard::{self, Guard, Observation, Reason, Seen, Severity, Side, StreamTraits, Trust, Verdict};
 use crate::run::clerk::Clerk;
 use crate::run::depot::{Sight, Work};
+use crate::run::host::{Host, Trouble};
+use crate::run::present::Present;
+use crate::sinks::http::Board;
 use crate::sinks::row::{EngineStamp, Row};
 use crate::telemetry::{Labels, Metric, Telemetry};
 use crate::units::milliseconds;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// What the inspector knows of a stream.
 pub struct StreamPlace {
@@ -21,6 +27,8 @@ pub struct StreamPlace {
     pub name: StreamName,
     /// Its guard.
     pub guard: Guard,
+    /// What kind of stream the guard judges.
+    pub traits: StreamTraits,
     /// Whether only triggered frames are parts; otherwise every frame gets a decision.
     pub triggered: bool,
 }
@@ -31,9 +39,26 @@ pub struct Reporting {
     pub detector: Detector,
 }
 
+/// Something about the engine that the run must act on.
+#[derive(Debug)]
+pub struct Alarm {
+    /// What climbs the ladder; `None` for a suspicion, which only asks for a proof.
+    pub cause: Option<Cause>,
+    /// What was seen, for people.
+    pub what: String,
+    /// The frame it was seen on, for the first step.
+    pub frame: Option<Arc<Frame>>,
+    /// A call has not come back yet.
+    pub stuck: bool,
+}
+
 /// Answers captures one by one.
 pub struct Inspector {
-    engine: Box<dyn Engine>,
+    host: Host,
+    call_limit: Duration,
+    board: Arc<Board>,
+    echo_every: u64,
+    until_echo: u64,
     thresholds: Thresholds,
     judged: Detector,
     reporting: Option<Reporting>,
@@ -41,16 +66,21 @@ pub struct Inspector {
     streams: Vec<StreamPlace>,
     clerk: Arc<Clerk>,
     stamp: Arc<EngineStamp>,
-    proved_at: Option<SystemTime>,
+    present: Arc<Present>,
     telemetry: Arc<Telemetry>,
-    answers: Vec<Inference>,
     boxes: Vec<Detection>,
 }
 
 /// What an inspector is made of.
 pub struct Parts {
     /// The engine, warm and proved.
-    pub engine: Box<dyn Engine>,
+    pub host: Host,
+    /// How long a call may take.
+    pub call_limit: Duration,
+    /// Every how many frames one is run twice; 0: never.
+    pub echo_every: u64,
+    /// What pages and health checks see.
+    pub board: Arc<Board>,
     /// The manifest's thresholds.
     pub thresholds: Thresholds,
     /// What is reported instead, when flags ask for it.
@@ -61,10 +91,8 @@ pub struct Parts {
     pub streams: Vec<StreamPlace>,
     /// The parts.
     pub clerk: Arc<Clerk>,
-    /// Which engine answers.
-    pub stamp: Arc<EngineStamp>,
-    /// When the known answers came out right.
-    pub proved_at: Option<SystemTime>,
+    /// Which engine answers, and when it was proved.
+    pub present: Arc<Present>,
     /// Counters.
     pub telemetry: Arc<Telemetry>,
 }
@@ -75,24 +103,27 @@ impl Inspector {
     /// # Errors
     /// [`ErrorKind::Usage`] for thresholds that do not fit the model.
     pub fn new(parts: Parts) -> Result<Self> {
-        let classes = Arc::clone(&parts.engine.info().classes);
+        let classes = Arc::clone(&parts.host.info().classes);
         let judged = Detector::new(&parts.thresholds, &classes)?;
         let reporting = match &parts.reported {
             Some(thresholds) => Some(Reporting { detector: Detector::new(thresholds, &classes)? }),
             None => None,
         };
         Ok(Inspector {
-            engine: parts.engine,
+            host: parts.host,
+            call_limit: parts.call_limit,
+            board: parts.board,
+            echo_every: parts.echo_every,
+            until_echo: parts.echo_every,
             thresholds: parts.thresholds,
             judged,
             reporting,
             rule: parts.rule,
             streams: parts.streams,
             clerk: parts.clerk,
-            stamp: parts.stamp,
-            proved_at: parts.proved_at,
+            stamp: parts.present.stamp(),
+            present: parts.present,
             telemetry: parts.telemetry,
-            answers: Vec::with_capacity(1),
             boxes: Vec::with_capacity(300),
         })
     }
@@ -104,10 +135,10 @@ impl Inspector {
 
     /// Answers one capture of the stream with index `lane`.
     ///
-    /// The second value is an error of the engine after which the run cannot go on.
-    pub fn inspect(&mut self, lane: usize, work: Work) -> (Row, Option<Error>) {
+    /// The second value is what the run must act on before the next frame.
+    pub fn inspect(&mut self, lane: usize, work: Work) -> (Row, Option<Alarm>) {
         let mut row = self.blank(lane, &work);
-        let mut fatal = None;
+        let mut alarm = None;
         match work.picture {
             Sight::Unreadable(ref why) => {
                 log::warn!(
@@ -120,11 +151,11 @@ impl Inspector {
                 let verdict = self.streams[lane].guard.judge(&seen);
                 Self::take_verdict(&mut row, verdict);
             }
-            Sight::Frame(ref frame, ref stats) => fatal = self.answer(lane, frame, stats, &mut row),
+            Sight::Frame(ref frame, ref stats) => alarm = self.answer(lane, frame, stats, &mut row),
         }
         self.decide(lane, &work, &mut row);
         row.age_ms = milliseconds(work.arrived.elapsed());
-        (row, fatal)
+        (row, alarm)
     }
 
     /// A row without an answer: for a part that found no room or whose deadline passed.
@@ -143,12 +174,12 @@ impl Inspector {
             observed: Vec::new(),
             decision: None,
             part: None,
-            proved_at: self.proved_at,
+            proved_at: self.present.proved_at(),
             detections: None,
             boxes_before_nms: 0,
             timings: Default::default(),
             age_ms: 0.0,
-            memory: self.engine.memory(),
+            memory: self.host.memory(),
             engine: Arc::clone(&self.stamp),
             frame,
         }
@@ -160,45 +191,118 @@ impl Inspector {
         row.observed = verdict.observed;
     }
 
-    fn answer(&mut self, lane: usize, frame: &Arc<Frame>, stats: &PictureStats, row: &mut Row) -> Option<Error> {
-        self.answers.clear();
-        let mut fatal = None;
-        let asked = self.engine.infer(&[frame], &mut self.answers);
-        row.memory = self.engine.memory();
-        let inference = match asked {
-            Ok(()) => self.answers.pop(),
-            Err(error) => {
+    fn answer(&mut self, lane: usize, frame: &Arc<Frame>, stats: &PictureStats, row: &mut Row) -> Option<Alarm> {
+        let mut trouble = None;
+        let inference = match self.call(frame, None) {
+            Ok(inference) => Some(inference),
+            Err(found) => {
                 self.telemetry.count(Metric::EngineErrors, Labels::engine(&self.stamp.bundle));
-                log::error!("stream {}, frame {}: {error}", row.stream, frame.number);
-                if error.kind() == ErrorKind::Device {
-                    fatal = Some(error);
-                }
+                trouble = Some(found);
                 None
             }
         };
+        row.memory = self.host.memory();
         self.boxes.clear();
+        let mut echo_differs = None;
         if let Some(inference) = &inference {
-            let layout = &self.engine.info().layout;
+            let layout = &self.host.info().layout;
             self.judged.detect(&inference.candidates, &inference.letterbox, layout, &mut self.boxes);
             row.timings = inference.timings;
             row.boxes_before_nms = inference.stats.boxes_before_nms;
+            echo_differs = self.echo(frame, inference);
         }
-        let verdict = self.judge(lane, frame, stats, inference.as_ref());
+        let verdict = self.judge(lane, frame, stats, inference.as_ref(), echo_differs.is_some());
+        let alarm = Self::alarm(&verdict, frame, trouble, echo_differs);
         Self::take_verdict(row, verdict);
-        if let Some(inference) = inference.filter(|_| row.trust != Trust::Fault) {
-            row.detections = Some(self.reported(&inference));
+        if let Some(inference) = inference {
+            if row.trust != Trust::Fault {
+                row.detections = Some(self.reported(&inference));
+            }
+            self.host.recycle(inference);
         }
-        fatal
+        alarm
     }
 
-    fn judge(&mut self, lane: usize, frame: &Frame, stats: &PictureStats, inference: Option<&Inference>) -> Verdict {
-        let layout = &self.engine.info().layout;
+    /// Runs one frame through the engine within the time limit.
+    pub(super) fn call(&mut self, frame: &Arc<Frame>, score_floor: Option<f32>) -> Result<Inference, Trouble> {
+        let board = &self.board;
+        self.host.call(Arc::clone(frame), score_floor, self.call_limit, &|| board.heartbeat())
+    }
+
+    /// Every so many frames, runs the frame again; what differs, when something does.
+    fn echo(&mut self, frame: &Arc<Frame>, first: &Inference) -> Option<String> {
+        if self.echo_every == 0 {
+            return None;
+        }
+        self.until_echo -= 1;
+        if self.until_echo > 0 {
+            return None;
+        }
+        self.until_echo = self.echo_every;
+        let second = match self.call(frame, None) {
+            Ok(second) => second,
+            Err(Trouble::Failed(error)) => return Some(format!("the second run failed: {}", error.message())),
+            Err(Trouble::Stuck(limit)) => return Some(format!("the second run took longer than {limit:.1?}")),
+        };
+        let info = self.host.info();
+        let differs = compare_echo(first, &second, info.score_floor, &info.layout).err();
+        self.host.recycle(second);
+        differs.map(|error| error.message().to_owned())
+    }
+
+    fn alarm(
+        verdict: &Verdict,
+        frame: &Arc<Frame>,
+        trouble: Option<Trouble>,
+        echo_differs: Option<String>,
+    ) -> Option<Alarm> {
+        let place = format!("stream {}, frame {}", frame.stream, frame.number);
+        let alarm = |cause, what: String, stuck| {
+            Some(Alarm { cause, what: format!("{place}: {what}"), frame: Some(Arc::clone(frame)), stuck })
+        };
+        match trouble {
+            Some(Trouble::Stuck(limit)) => {
+                return alarm(Some(Cause::Slow), format!("the engine has not answered within {limit:.1?}"), true);
+            }
+            Some(Trouble::Failed(error)) => {
+                log::error!("{place}: {error}");
+                return match error.kind() {
+                    ErrorKind::Device => alarm(Some(Cause::DeviceLost), error.message().to_owned(), false),
+                    // The picture does not match its own description: not the engine's fault.
+                    ErrorKind::Refused => None,
+                    _ => alarm(Some(Cause::Answer), error.message().to_owned(), false),
+                };
+            }
+            None => {}
+        }
+        if let Some(what) = echo_differs {
+            return alarm(Some(Cause::Proof), what, false);
+        }
+        let of_engine = |reason: &&Reason| reason.side() == Side::Engine && **reason != Reason::Late;
+        let first =
+            verdict.reasons.iter().filter(of_engine).min_by_key(|reason| reason.severity() != Severity::Hard)?;
+        let cause = (first.severity() == Severity::Hard).then_some(Cause::Answer);
+        alarm(cause, first.name().to_owned(), false)
+    }
+
+    fn judge(
+        &mut self,
+        lane: usize,
+        frame: &Frame,
+        stats: &PictureStats,
+        inference: Option<&Inference>,
+        echo_differs: bool,
+    ) -> Verdict {
+        let layout = &self.host.info().layout;
         let tag = frame.tag();
         let seen = Observation {
             tag: &tag,
             arrived: frame.arrived,
             picture: Seen::Picture(stats),
-            answer: inference.map(|inference| guard::Answer::of(inference, layout, &self.boxes, &self.thresholds)),
+            answer: inference.map(|inference| guard::Answer {
+                echo_differs,
+                ..guard::Answer::of(inference, layout, &self.boxes, &self.thresholds)
+            }),
         };
         self.streams[lane].guard.judge(&seen)
     }
@@ -209,7 +313,7 @@ impl Inspector {
             None => self.boxes.clone(),
             Some(reporting) => {
                 let mut boxes = Vec::new();
-                let layout = &self.engine.info().layout;
+                let layout = &self.host.info().layout;
                 reporting.detector.detect(&inference.candidates, &inference.letterbox, layout, &mut boxes);
                 boxes
             }
@@ -238,18 +342,60 @@ impl Inspector {
         }
     }
 
-    /// When the known answers came out right.
-    pub fn proved_at(&self) -> Option<SystemTime> {
-        self.proved_at
+    /// The engine, for recovery.
+    pub(super) fn host(&mut self) -> &mut Host {
+        &mut self.host
     }
 
-    /// Which engine answers.
-    pub fn stamp(&self) -> Arc<EngineStamp> {
-        Arc::clone(&self.stamp)
+    /// Puts another engine in place of the old one, which is given back. Streams, parts and counters stay.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] for thresholds that do not fit the model; then nothing has changed.
+    pub(super) fn install(&mut self, parts: Installed) -> Result<Host> {
+        let classes = Arc::clone(&parts.host.info().classes);
+        let judged = Detector::new(&parts.thresholds, &classes)?;
+        let reporting = match &parts.reported {
+            Some(thresholds) => Some(Reporting { detector: Detector::new(thresholds, &classes)? }),
+            None => None,
+        };
+        self.judged = judged;
+        self.reporting = reporting;
+        self.thresholds = parts.thresholds;
+        self.rule = parts.rule;
+        for (place, guard) in self.streams.iter_mut().zip(parts.guards) {
+            place.guard = guard;
+        }
+        self.stamp = self.present.stamp();
+        self.call_limit = parts.call_limit;
+        Ok(std::mem::replace(&mut self.host, parts.host))
     }
 
-    /// Whether the recipe has a decision rule.
-    pub fn has_rule(&self) -> bool {
-        self.rule.is_some()
+    /// A fresh guard for every stream, for another bundle.
+    ///
+    /// # Errors
+    /// As [`Guard::new`].
+    pub(super) fn guards_for(&self, manifest: &Manifest) -> Result<Vec<Guard>> {
+        self.streams.iter().map(|place| Guard::new(&manifest.guard, &manifest.classes, place.traits)).collect()
     }
+
+    /// Gives the engine up and waits at most `limit` until its memory is free. Calls fail until another one is installed.
+    pub(super) fn give_up_engine(&mut self, limit: Duration) {
+        self.host.abandon(limit);
+    }
+}
+
+/// What changes with another engine.
+pub(super) struct Installed {
+    /// The engine, warm and proved.
+    pub(super) host: Host,
+    /// How long a call may take.
+    pub(super) call_limit: Duration,
+    /// The manifest's thresholds.
+    pub(super) thresholds: Thresholds,
+    /// What is reported instead.
+    pub(super) reported: Option<Thresholds>,
+    /// The recipe's rule.
+    pub(super) rule: Option<Rule>,
+    /// One guard a stream; empty keeps those that are there.
+    pub(super) guards: Vec<Guard>,
 }

@@ -1,13 +1,23 @@
 //! Wiring: threads, lanes, warmup, proof, the loop over captures, and an orderly end. Nobody imports this module.
 //!
-//! One thread a camera, one engine thread, one sink thread, one timer for deadlines, one small HTTP runtime. Between them
-//! are bounded lanes ([`depot`]) and one bounded channel of rows ([`teller`]).
+//! One thread a camera, one for the engine ([`host`]), the loop over captures on the caller's, one sink thread, one timer for
+//! deadlines, one small HTTP runtime. Between them are bounded lanes ([`depot`]) and one bounded channel of rows
+//! ([`teller`]). Between frames, the `service` asks for known answers and repairs what is broken.
 
+mod cameras;
 pub mod clerk;
 pub mod depot;
+pub mod host;
+pub mod inject;
 pub mod inspector;
+pub mod ledger;
+pub mod notify;
 mod outlet;
+pub mod present;
 mod ready;
+mod service;
+pub mod source;
+mod state;
 pub mod stop;
 mod stream;
 mod teller;
@@ -19,12 +29,19 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::frame::StreamName;
 use crate::guard::{Guard, Reason, StreamTraits, Trust};
 use crate::sinks::http::{Board, Phase, StreamSetup, Trigger};
-use crate::sinks::row::{EngineStamp, Row};
+use crate::sinks::row::Row;
 use crate::telemetry::{Labels, Metric, Telemetry};
 use crate::units::milliseconds;
+use cameras::{Beat, Cameras};
 use clerk::Clerk;
 use depot::{Delivery, Depot, Sight, Taken, Work};
 use inspector::{Inspector, Parts, StreamPlace};
+use notify::Supervised;
+use present::Present;
+use ready::Loading;
+use service::{ReadyParts, Service};
+use source::{BundleEngines, EngineSource};
+use state::StateFolder;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,6 +53,7 @@ use stream::Stream;
 use teller::{RowSender, Teller};
 
 pub use outlet::OutputOptions;
+pub use service::{Incident, ServiceOptions};
 
 /// One stream to run.
 #[derive(Debug, Clone)]
@@ -67,6 +85,8 @@ pub struct Options {
     pub iou: Option<f32>,
     /// Where results go.
     pub output: OutputOptions,
+    /// How the run looks after itself.
+    pub service: ServiceOptions,
     /// Stop after this many results.
     pub frames: Option<u64>,
     /// Stop after this time.
@@ -82,6 +102,8 @@ pub struct Outcome {
     pub unreadable: u64,
     /// Why the run ended.
     pub interrupted: bool,
+    /// Faults of the engine that were repaired.
+    pub incidents: Vec<Incident>,
 }
 
 /// Tells the caller what happens before the first result: lines for people.
@@ -92,69 +114,85 @@ pub type Say<'a> = &'a mut dyn FnMut(&str);
 /// # Errors
 /// Everything that keeps the run from starting, and at the end: [`ErrorKind::Source`] when a picture could not be read or
 /// a source of files failed, [`ErrorKind::Output`] when results could not be written, [`ErrorKind::Device`] when the
-/// device failed, [`ErrorKind::Interrupted`] after Ctrl-C or SIGTERM. Results so far are written and flushed first.
+/// device failed and no other one stands by, [`ErrorKind::GuardGaveUp`] when recovery has tried everything,
+/// [`ErrorKind::Interrupted`] after Ctrl-C or SIGTERM. Results so far are written and flushed first.
 pub fn start(options: &Options, stop: &StopFlag, say: Say<'_>) -> Result<Outcome> {
+    start_with(options, Arc::new(BundleEngines { cpu: options.cpu.clone() }), stop, say)
+}
+
+/// [`start`] with engines from elsewhere than this machine's bundles: canned ones, faulty ones.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopFlag, say: Say<'_>) -> Result<Outcome> {
+    let since = Instant::now();
     let telemetry = Telemetry::new();
     let names: Vec<StreamName> = options.streams.iter().map(|stream| stream.name.as_str().into()).collect();
+    let state = options.service.state.as_deref().map(StateFolder::take).transpose()?;
     let opened = open_sources(options, &names, say)?;
     let infos: Vec<Option<SourceInfo>> =
         opened.iter().map(|opened| opened.as_ref().map(|camera| camera.info())).collect();
     let triggered = options.streams.iter().any(|stream| stream.triggered);
     let live = options.streams.iter().any(|stream| stream.spec.kind() == SourceKind::Live);
 
-    let ready = ready::Loaded::load(options)?;
-    let manifest = ready.bundle.manifest();
+    let bundle = Arc::new(source.open(&options.bundle)?);
+    let manifest = bundle.manifest();
     let rule = manifest.decision.as_ref().map(|rule| Rule::new(rule, &manifest.classes)).transpose()?;
-    let board = Board::new(
-        options
-            .streams
-            .iter()
-            .zip(&names)
-            .map(|(stream, name)| StreamSetup {
-                name: Arc::clone(name),
-                continuous: !stream.triggered,
-                has_rule: rule.is_some(),
-            })
-            .collect(),
-    );
+    let has_rule = rule.is_some();
+    let setups = options.streams.iter().zip(&names).map(|(stream, name)| StreamSetup {
+        name: Arc::clone(name),
+        continuous: !stream.triggered,
+        has_rule,
+    });
+    let board = Board::new(setups.collect());
+    let _supervised = Supervised::start(&board, live);
     let clerk = Arc::new(Clerk::new(names.clone(), rule.as_ref().and_then(Rule::deadline)));
     let outlet = outlet::Outlet::open(&options.output, live, triggered, &board, &telemetry, say)?;
 
     board.set_phase(Phase::Proving);
-    let (engine, proof) = ready.prove(options, &board, say)?;
-    let stamp = Arc::new(EngineStamp {
-        bundle: manifest.name.clone(),
-        sha256: ready.bundle.id().to_owned(),
-        backend: engine.info().backend.clone(),
-        classes: Arc::clone(&engine.info().classes),
-    });
+    let loading = Loading { source: &source, options, board: &board, device: 0, before: None, show: true };
+    let ready = loading.ready(Arc::clone(&bundle))?;
+    say(&ready.line(since));
+    let present = Present::new(ready.stamp(), Some(ready.proved_at), has_rule);
     let streams = options
         .streams
         .iter()
         .zip(&names)
         .zip(&infos)
         .map(|((stream, name), info)| {
+            let traits = traits(stream, info.as_ref());
             Ok(StreamPlace {
                 name: Arc::clone(name),
-                guard: Guard::new(&manifest.guard, &manifest.classes, traits(stream, info.as_ref()))?,
+                guard: Guard::new(&manifest.guard, &manifest.classes, traits)?,
+                traits,
                 triggered: is_triggered(stream, info.as_ref()),
             })
         })
         .collect::<Result<Vec<_>>>()?;
     streams.iter().for_each(|place| say_what_is_off(place, say));
     let inspector = Inspector::new(Parts {
-        engine,
+        host: ready.host,
+        call_limit: ready.call_limit,
+        echo_every: options.service.echo_every,
+        board: Arc::clone(&board),
         thresholds: manifest.thresholds.clone(),
         reported: ready::reported_thresholds(options, &manifest.thresholds),
         rule,
         streams,
         clerk: Arc::clone(&clerk),
-        stamp,
-        proved_at: Some(proof.at),
+        present: Arc::clone(&present),
         telemetry: Arc::clone(&telemetry),
     })?;
-    let run = Run { options, telemetry, board, clerk, stop: stop.clone(), names, source_failed: Arc::default() };
-    run.until_the_end(inspector, opened, outlet)
+    let shared = Shared { options, source, telemetry, board, stop: stop.clone(), present };
+    let kept = ReadyParts { bundle, prover: ready.prover, call_limit: ready.call_limit, proof_cost: ready.proof_cost };
+    let service = Service::new(&shared, kept);
+    if live {
+        say(&service.line());
+    }
+    let run = Run { shared, clerk, names, source_failed: Arc::default() };
+    let outcome = run.until_the_end(inspector, service, opened, outlet);
+    drop(state);
+    outcome
 }
 
 /// The sources of the command line fail at once; those that may be waited for are opened by their threads.
@@ -200,12 +238,19 @@ fn traits(stream: &StreamOptions, info: Option<&SourceInfo>) -> StreamTraits {
     StreamTraits { live, related_frames: info.map_or(live, |info| info.related_frames), triggered: stream.triggered }
 }
 
-struct Run<'a> {
+/// What the parts of a run share.
+struct Shared<'a> {
     options: &'a Options,
+    source: Arc<dyn EngineSource>,
     telemetry: Arc<Telemetry>,
     board: Arc<Board>,
-    clerk: Arc<Clerk>,
     stop: StopFlag,
+    present: Arc<Present>,
+}
+
+struct Run<'a> {
+    shared: Shared<'a>,
+    clerk: Arc<Clerk>,
     names: Vec<StreamName>,
     source_failed: Arc<AtomicBool>,
 }
@@ -214,19 +259,18 @@ impl Run<'_> {
     fn until_the_end(
         &self,
         inspector: Inspector,
+        service: Service<'_>,
         opened: Vec<Option<Box<dyn Camera>>>,
         outlet: outlet::Outlet,
     ) -> Result<Outcome> {
-        let deliveries: Vec<Delivery> = self.options.streams.iter().map(delivery).collect();
+        let Shared { options, telemetry, board, stop, present, .. } = &self.shared;
+        let deliveries: Vec<Delivery> = options.streams.iter().map(delivery).collect();
         let depot = Arc::new(Depot::new(&deliveries));
-        let (rows, teller) = Teller::start(outlet.sinks, Arc::clone(&self.telemetry), self.stop.clone())?;
-        let blank = Arc::new(Blank {
-            names: self.names.clone(),
-            proved_at: inspector.proved_at(),
-            stamp: inspector.stamp(),
-            has_rule: inspector.has_rule(),
-        });
-        self.board.set_phase(Phase::Ready);
+        let (rows, teller) = Teller::start(outlet.sinks, Arc::clone(telemetry), stop.clone())?;
+        let blank = Arc::new(Blank { names: self.names.clone(), present: Arc::clone(present) });
+        let make = |index: usize, beat| self.stream(index, beat, &depot, &rows, &blank);
+        let mut cameras = Cameras::start(opened, &make, options)?;
+        board.set_phase(Phase::Ready);
         let mut loop_result = Ok(Outcome::default());
         let mut source_errors = Vec::new();
         std::thread::scope(|scope| {
@@ -237,21 +281,13 @@ impl Run<'_> {
             if let Some(triggers) = outlet.triggers {
                 scope.spawn(move || self.take_triggers(&triggers));
             }
-            let streams: Vec<_> = opened
-                .into_iter()
-                .enumerate()
-                .map(|(index, camera)| {
-                    let stream = self.stream(index, &depot, &rows, &blank);
-                    scope.spawn(move || stream.run(camera))
-                })
-                .collect();
-            loop_result = self.answer_all(inspector, &depot, &rows, &deliveries);
+            loop_result = self.answer_all(inspector, service, &mut cameras, &depot, &rows, &deliveries);
             // Whatever waited is over; open parts are answered before the timer goes.
-            self.board.set_phase(Phase::Stopping);
+            board.set_phase(Phase::Stopping);
             let failed = loop_result.is_err() || self.source_failed.load(Ordering::Acquire);
-            self.stop.raise(if failed { StopReason::Failed } else { StopReason::Done });
+            stop.raise(if failed { StopReason::Failed } else { StopReason::Done });
             drop(depot.close());
-            source_errors.extend(streams.into_iter().filter_map(|thread| thread.join().ok().flatten()));
+            source_errors.extend(cameras.finish());
             for unanswered in self.clerk.drain() {
                 rows.put(blank.row(unanswered.stream, Some(unanswered.decided), Reason::Late), true);
             }
@@ -267,11 +303,18 @@ impl Run<'_> {
         if let Some(error) = source_errors.drain(..).next() {
             return Err(error);
         }
-        let live = self.options.streams.iter().any(|stream| stream.spec.kind() == SourceKind::Live);
-        finish(outcome, &self.stop, live)
+        let live = options.streams.iter().any(|stream| stream.spec.kind() == SourceKind::Live);
+        finish(outcome, stop, live)
     }
 
-    fn stream(&self, index: usize, depot: &Arc<Depot>, rows: &RowSender, blank: &Arc<Blank>) -> Stream {
+    fn stream(
+        &self,
+        index: usize,
+        beat: Arc<Beat>,
+        depot: &Arc<Depot>,
+        rows: &RowSender,
+        blank: &Arc<Blank>,
+    ) -> Stream {
         let (rows, clerk, blank) = (rows.clone(), Arc::clone(&self.clerk), Arc::clone(blank));
         let refused = move |work: Box<Work>| {
             let Some(tag) = &work.part else { return };
@@ -281,72 +324,82 @@ impl Run<'_> {
         };
         Stream {
             index,
+            beat,
+            source: Arc::clone(&self.shared.source),
             name: Arc::clone(&self.names[index]),
-            spec: self.options.streams[index].spec.clone(),
+            spec: self.shared.options.streams[index].spec.clone(),
             depot: Arc::clone(depot),
             clerk: Arc::clone(&self.clerk),
-            board: Arc::clone(&self.board),
-            telemetry: Arc::clone(&self.telemetry),
-            stop: self.stop.clone(),
+            board: Arc::clone(&self.shared.board),
+            telemetry: Arc::clone(&self.shared.telemetry),
+            stop: self.shared.stop.clone(),
             failed: Arc::clone(&self.source_failed),
             refused: Box::new(refused),
         }
     }
 
-    /// The engine thread's loop; runs on the calling thread.
+    /// The loop over captures; runs on the calling thread. The engine has a thread of its own.
     fn answer_all(
         &self,
         mut inspector: Inspector,
+        mut service: Service<'_>,
+        cameras: &mut Cameras<'_>,
         depot: &Depot,
         rows: &RowSender,
         deliveries: &[Delivery],
     ) -> Result<Outcome> {
         const PATIENCE: Duration = Duration::from_millis(200);
-        let until = self.options.duration.map(|duration| Instant::now() + duration);
+        let Shared { options, board, stop, .. } = &self.shared;
+        let until = options.duration.map(|duration| Instant::now() + duration);
         let mut outcome = Outcome::default();
         let mut answered = 0_u64;
-        while !self.stop.is_raised() {
-            self.board.heartbeat();
+        while !stop.is_raised() {
+            board.heartbeat();
             if until.is_some_and(|until| Instant::now() >= until) {
                 break;
             }
-            let (lane, work) = match depot.take(PATIENCE) {
+            cameras.look();
+            service.between_frames(&mut inspector, depot.has_work())?;
+            let (lane, work) = match depot.take(PATIENCE.min(service.due_in())) {
                 Taken::Work(lane, work) => (lane, work),
                 Taken::Nothing => continue,
                 Taken::Over => break,
             };
             outcome.unreadable += u64::from(matches!(work.picture, Sight::Unreadable(_)));
-            let (row, fatal) = inspector.inspect(lane, *work);
-            *outcome.results.entry(row.trust).or_default() += 1;
-            rows.put(row, deliveries[lane] == Delivery::Every);
-            if let Some(error) = fatal {
-                self.board.set_phase(Phase::Fault);
-                return Err(error);
+            let (row, alarm) = inspector.inspect(lane, *work);
+            if alarm.as_ref().is_some_and(|alarm| alarm.cause.is_some()) {
+                board.set_phase(Phase::Fault);
             }
+            *outcome.results.entry(row.trust).or_default() += 1;
+            service.note(&row);
+            cameras.note(lane, &row);
+            rows.put(row, deliveries[lane] == Delivery::Every);
+            service.act_on(&mut inspector, alarm)?;
             answered += 1;
-            if self.options.frames.is_some_and(|frames| answered >= frames) {
+            if options.frames.is_some_and(|frames| answered >= frames) {
                 break;
             }
         }
+        outcome.incidents = service.incidents();
         Ok(outcome)
     }
 
     /// Opens a part for each trigger that came over HTTP.
     fn take_triggers(&self, triggers: &Receiver<Trigger>) {
         const PATIENCE: Duration = Duration::from_millis(100);
-        while !self.stop.is_raised() {
+        while !self.shared.stop.is_raised() {
             let Ok(trigger) = triggers.recv_timeout(PATIENCE) else { continue };
             let opened = self.clerk.trigger(Some(&trigger.stream), Some(&trigger.part), trigger.received);
             if let Err(error) = opened {
                 log::warn!("trigger of stream {}, part `{}` refused: {error}", trigger.stream, trigger.part);
-                self.telemetry.count(Metric::TriggersRefused, Labels::reason("part_id"));
+                self.shared.telemetry.count(Metric::TriggersRefused, Labels::reason("part_id"));
             }
         }
     }
 
     fn watch_deadlines(&self, rows: &RowSender, blank: &Blank) {
         const EVERY: Duration = Duration::from_millis(10);
-        while !self.stop.sleep(EVERY) {
+        while !self.shared.stop.sleep(EVERY) {
             for unanswered in self.clerk.expire(Instant::now()) {
                 rows.put(blank.row(unanswered.stream, Some(unanswered.decided), Reason::Late), true);
             }
@@ -385,9 +438,7 @@ fn finish(mut outcome: Outcome, stop: &StopFlag, live: bool) -> Result<Outcome> 
 /// Makes rows for parts that nobody answered.
 struct Blank {
     names: Vec<StreamName>,
-    proved_at: Option<std::time::SystemTime>,
-    stamp: Arc<EngineStamp>,
-    has_rule: bool,
+    present: Arc<Present>,
 }
 
 impl Blank {
@@ -400,15 +451,15 @@ impl Blank {
             trust: Trust::Fault,
             reasons: vec![reason],
             observed: Vec::new(),
-            decision: decided.as_ref().filter(|_| self.has_rule).map(|decided| decided.decision),
+            decision: decided.as_ref().filter(|_| self.present.has_rule()).map(|decided| decided.decision),
             age_ms: decided.as_ref().map_or(0.0, |decided| milliseconds(decided.triggered.elapsed())),
             part: decided.map(|decided| decided.part),
-            proved_at: self.proved_at,
+            proved_at: self.present.proved_at(),
             detections: None,
             boxes_before_nms: 0,
             timings: Default::default(),
             memory: Default::default(),
-            engine: Arc::clone(&self.stamp),
+            engine: self.present.stamp(),
             frame: None,
         }
     }

@@ -1,81 +1,135 @@
 //! From bundle to an engine that is believed: load, warm up, known answers.
 
 use crate::bundle::Bundle;
-use crate::bundle::golden::{self, Proof};
+use crate::bundle::golden::{Agreement, Prover};
+use crate::bundle::manifest::Manifest;
 use crate::detections::Thresholds;
-use crate::engine::cpu;
-use crate::engine::{Engine, Inference};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::frame::{Frame, Picture};
-use crate::run::{Options, Say};
+use crate::run::Options;
+use crate::run::host::{Host, Loader, Trouble};
+use crate::run::source::EngineSource;
 use crate::sinks::http::{Board, Phase};
+use crate::sinks::row::EngineStamp;
 use crate::units::{SizePx, milliseconds};
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 /// Runs before the first answer is used: caches fill, clocks rise, lazy work is done.
 const WARMUP_RUNS: u32 = 2;
+/// Loading takes no longer.
+pub(super) const LOAD_LIMIT: Duration = Duration::from_secs(600);
+/// A call before the usual time is known.
+const FIRST_CALL_LIMIT: Duration = Duration::from_secs(120);
+/// Least limit of a call in service.
+const LEAST_CALL_LIMIT: Duration = Duration::from_secs(2);
 
-/// A bundle with its checks done; the engine is not loaded yet.
-pub(super) struct Loaded {
-    pub(super) bundle: Bundle,
-    since: Instant,
+/// An engine, warm and proved, with what proves it again.
+pub(super) struct Ready {
+    pub(super) bundle: Arc<Bundle>,
+    pub(super) host: Host,
+    pub(super) prover: Prover,
+    /// How long a call may take in service.
+    pub(super) call_limit: Duration,
+    /// What one golden frame takes.
+    pub(super) proof_cost: Duration,
+    pub(super) proved_at: SystemTime,
+    load_ms: f64,
+    warm_up_ms: f64,
+    proof_ms: f64,
 }
 
-impl Loaded {
-    /// Opens the bundle and checks everything that needs no engine.
-    pub(super) fn load(options: &Options) -> Result<Self> {
+/// What loading needs to know.
+pub(super) struct Loading<'a> {
+    pub(super) source: &'a Arc<dyn EngineSource>,
+    pub(super) options: &'a Options,
+    pub(super) board: &'a Board,
+    pub(super) device: usize,
+    /// The prover of an engine of the same bundle on the same device, whose answers bind this one.
+    pub(super) before: Option<&'a Prover>,
+    /// Whether the board shows the phases: at the start, not beside a running engine.
+    pub(super) show: bool,
+}
+
+impl Loading<'_> {
+    /// Loads the engine of `bundle`, warms it up and asks for the known answers.
+    pub(super) fn ready(&self, bundle: Arc<Bundle>) -> Result<Ready> {
+        let manifest = bundle.manifest();
         let since = Instant::now();
-        let bundle = Bundle::open(&options.bundle)?;
-        let target = &bundle.manifest().target;
-        if target.flavour != "cpu" {
-            return Err(Error::machine_lacks(format!(
-                "the bundle was built for `{}` ({}), expected a bundle for `cpu`",
-                target.platform, target.flavour
-            ))
-            .at(options.bundle.display())
-            .hint("build one for this machine: `edge-build MODEL.onnx --target cpu`"));
+        let mut prover = Prover::new(&bundle)?;
+        if let Some(before) = self.before {
+            prover.inherit(before);
         }
-        Ok(Loaded { bundle, since })
+        let tick = || self.board.heartbeat();
+        let mut host = Host::start(self.loader(&bundle), LOAD_LIMIT, &tick)?;
+        let load_ms = milliseconds(since.elapsed());
+        self.show(Phase::WarmingUp);
+        let warming = Instant::now();
+        warm_up(&mut host, manifest.input.size, FIRST_CALL_LIMIT, &tick)?;
+        let warm_up_ms = milliseconds(warming.elapsed());
+        self.show(Phase::Proving);
+        let mut ready = Ready {
+            host,
+            prover,
+            call_limit: FIRST_CALL_LIMIT,
+            proof_cost: Duration::ZERO,
+            proved_at: SystemTime::now(),
+            load_ms,
+            warm_up_ms,
+            proof_ms: 0.0,
+            bundle,
+        };
+        let proving = Instant::now();
+        let (_, slowest) = prove_all(&mut ready.host, &mut ready.prover, FIRST_CALL_LIMIT, &tick, true)
+            .map_err(|error| at_start(error, &ready.bundle))?;
+        ready.proved_at = SystemTime::now();
+        ready.proof_ms = milliseconds(proving.elapsed());
+        let frames = u32::try_from(ready.prover.len()).unwrap_or(u32::MAX).max(1);
+        ready.proof_cost = proving.elapsed() / frames;
+        ready.call_limit = self.options.service.call_limit.unwrap_or((slowest * 10).max(LEAST_CALL_LIMIT));
+        Ok(ready)
     }
 
-    /// Loads the engine, warms it up and asks for the known answers.
-    pub(super) fn prove(&self, options: &Options, board: &Board, say: Say<'_>) -> Result<(Box<dyn Engine>, Proof)> {
-        let manifest = self.bundle.manifest();
-        let reported = reported_thresholds(options, &manifest.thresholds);
-        let judged_floor = manifest.thresholds.lowest_score();
-        let floor = reported.as_ref().map_or(judged_floor, |reported| reported.lowest_score().min(judged_floor));
-        let loading = Instant::now();
-        let mut engine = cpu::load(
-            &self.bundle.model()?,
-            &manifest.input,
-            &manifest.layout,
-            manifest.classes.clone().into(),
-            floor,
-            &options.cpu,
-        )
-        .map_err(|error| error.at(options.bundle.display()))?;
-        let load_ms = milliseconds(loading.elapsed());
-        board.set_phase(Phase::WarmingUp);
-        let warming = Instant::now();
-        warm_up(engine.as_mut(), manifest.input.size)?;
-        let warm_up_ms = milliseconds(warming.elapsed());
-        board.set_phase(Phase::Proving);
-        let proving = Instant::now();
-        engine.set_score_floor(manifest.golden.score_floor.min(floor));
-        let proof = golden::prove(engine.as_mut(), &self.bundle)?;
-        engine.set_score_floor(floor);
-        say(&format!(
-            "engine {}: {}, {} classes, input {}, {}; loaded in {load_ms:.0} ms, warm in {warm_up_ms:.0} ms, proved on {} frames in {:.0} ms, ready after {:.0} ms",
+    fn loader(&self, bundle: &Arc<Bundle>) -> Loader {
+        let floor = floor(self.options, bundle.manifest());
+        let (source, bundle, device) = (Arc::clone(self.source), Arc::clone(bundle), self.device);
+        Box::new(move || source.load(&bundle, floor, device))
+    }
+
+    fn show(&self, phase: Phase) {
+        if self.show {
+            self.board.set_phase(phase);
+        }
+    }
+}
+
+impl Ready {
+    /// The line for people.
+    pub(super) fn line(&self, since: Instant) -> String {
+        let (manifest, info) = (self.bundle.manifest(), self.host.info());
+        format!(
+            "engine {}: {}, {} classes, input {}, {}; loaded in {:.0} ms, warm in {:.0} ms, proved on {} frames in {:.0} ms, ready after {:.0} ms",
             manifest.name,
-            engine.info().backend,
+            info.backend,
             manifest.classes.len(),
             manifest.input.size,
-            threads(engine.info().threads),
-            proof.frames,
-            milliseconds(proving.elapsed()),
-            milliseconds(self.since.elapsed()),
-        ));
-        Ok((engine, proof))
+            threads(info.threads),
+            self.load_ms,
+            self.warm_up_ms,
+            self.prover.len(),
+            self.proof_ms,
+            milliseconds(since.elapsed()),
+        )
+    }
+
+    /// What results say of it.
+    pub(super) fn stamp(&self) -> EngineStamp {
+        EngineStamp {
+            bundle: self.bundle.manifest().name.clone(),
+            sha256: self.bundle.id().to_owned(),
+            backend: self.host.info().backend.clone(),
+            classes: Arc::clone(&self.host.info().classes),
+        }
     }
 }
 
@@ -83,10 +137,81 @@ fn threads(count: u32) -> String {
     if count == 1 { "1 thread".into() } else { format!("{count} threads") }
 }
 
+fn at_start(error: Error, bundle: &Bundle) -> Error {
+    let path = bundle.path().display();
+    let place = error.place().map_or_else(|| path.to_string(), |inner| format!("{path}, {inner}"));
+    error.moved_to(place).hint(
+        "the engine on this machine does not answer as it did when the bundle was built: do not use it; \
+         compare with `--cpu-backend rten`, or build the bundle again on this machine",
+    )
+}
+
+/// The lowest score that is wanted of the engine: for what is judged and for what is reported.
+fn floor(options: &Options, manifest: &Manifest) -> f32 {
+    let judged = manifest.thresholds.lowest_score();
+    reported_thresholds(options, &manifest.thresholds).map_or(judged, |reported| reported.lowest_score().min(judged))
+}
+
+/// Asks for all known answers; the largest difference and the slowest call.
+pub(super) fn prove_all(
+    host: &mut Host,
+    prover: &mut Prover,
+    limit: Duration,
+    tick: &dyn Fn(),
+    learn: bool,
+) -> Result<(Agreement, Duration)> {
+    let mut worst = Agreement::default();
+    let mut slowest = Duration::ZERO;
+    for index in 0..prover.len() {
+        let (agreement, took) = prove_one(host, prover, index, limit, tick, learn)?;
+        worst.corner_px = worst.corner_px.max(agreement.corner_px);
+        worst.score = worst.score.max(agreement.score);
+        worst.exact = agreement.exact;
+        slowest = slowest.max(took);
+    }
+    Ok((worst, slowest))
+}
+
+/// Asks for one known answer; what the comparison showed and how long the call took.
+pub(super) fn prove_one(
+    host: &mut Host,
+    prover: &mut Prover,
+    index: usize,
+    limit: Duration,
+    tick: &dyn Fn(),
+    learn: bool,
+) -> Result<(Agreement, Duration)> {
+    let Some(frame) = prover.frame(index) else {
+        return Err(Error::unexpected(format!("there is no golden frame {index}")));
+    };
+    let since = Instant::now();
+    let floor = Some(prover.score_floor());
+    let inference = host.call(frame, floor, limit, tick).map_err(|trouble| error_of(trouble).at("golden frame"))?;
+    let took = since.elapsed();
+    let layout = host.info().layout.clone();
+    let compared = if learn {
+        prover.compare_and_learn(index, &inference, &layout)
+    } else {
+        prover.compare(index, &inference, &layout)
+    };
+    host.recycle(inference);
+    compared.map(|agreement| (agreement, took))
+}
+
+/// A stuck call as an error.
+pub(super) fn error_of(trouble: Trouble) -> Error {
+    match trouble {
+        Trouble::Failed(error) => error,
+        Trouble::Stuck(limit) => {
+            Error::new(ErrorKind::TimeLimit, format!("the engine has not answered within {:.1} s", limit.as_secs_f64()))
+        }
+    }
+}
+
 /// Runs a grey picture through the engine; the answers are not used.
-fn warm_up(engine: &mut dyn Engine, size: SizePx) -> Result<()> {
+pub(super) fn warm_up(host: &mut Host, size: SizePx, limit: Duration, tick: &dyn Fn()) -> Result<()> {
     let picture = Picture::rgb(size, vec![114; size.pixels() * 3]);
-    let frame = Frame {
+    let frame = Arc::new(Frame {
         stream: "warmup".into(),
         number: 0,
         captured_at: None,
@@ -94,11 +219,10 @@ fn warm_up(engine: &mut dyn Engine, size: SizePx) -> Result<()> {
         source: None,
         part: None,
         picture,
-    };
-    let mut answers: Vec<Inference> = Vec::new();
+    });
     for _ in 0..WARMUP_RUNS {
-        answers.clear();
-        engine.infer(&[&frame], &mut answers)?;
+        let answer = host.call(Arc::clone(&frame), None, limit, tick).map_err(error_of)?;
+        host.recycle(answer);
     }
     Ok(())
 }

@@ -4,8 +4,10 @@ use crate::camera::{self, Camera, Capture, SourceKind, SourceSpec};
 use crate::error::Error;
 use crate::frame::{Frame, StreamName};
 use crate::guard::picture::PictureStats;
+use crate::run::cameras::Beat;
 use crate::run::clerk::Clerk;
 use crate::run::depot::{Depot, Pushed, Sight, Work};
+use crate::run::source::EngineSource;
 use crate::run::stop::StopFlag;
 use crate::sinks::http::Board;
 use crate::telemetry::{Labels, Metric, Telemetry};
@@ -17,6 +19,10 @@ use std::time::{Duration, Instant};
 pub(super) struct Stream {
     /// Index of the lane, the guard and the board entry.
     pub(super) index: usize,
+    /// Sign of life, and what this thread is asked to do.
+    pub(super) beat: Arc<Beat>,
+    /// What may stand between a camera and the run.
+    pub(super) source: Arc<dyn EngineSource>,
     /// Unique name.
     pub(super) name: StreamName,
     /// Where pictures come from.
@@ -53,6 +59,9 @@ impl Stream {
     /// Returns the error that ended a source of files; a live source is opened again for ever, with back-off.
     pub(super) fn run(self, opened: Option<Box<dyn Camera>>) -> Option<Error> {
         let error = self.until_the_end(opened);
+        if self.beat.is_given_up() {
+            return None;
+        }
         if let Some(error) = &error {
             self.failed.store(true, Ordering::Release);
             self.board.source_lost(&self.name, error.message());
@@ -64,6 +73,7 @@ impl Stream {
     fn until_the_end(&self, mut opened: Option<Box<dyn Camera>>) -> Option<Error> {
         let mut pauses = camera::reopen::Backoff::for_cameras(self.seed());
         loop {
+            self.beat.moved();
             let mut camera = match opened.take() {
                 Some(camera) => camera,
                 None => match camera::open(&self.spec, Arc::clone(&self.name)) {
@@ -73,13 +83,14 @@ impl Stream {
                         let pause = next_pause(&mut pauses);
                         log::warn!("stream {}: {error}\n  next attempt in {:.1} s", self.name, pause.as_secs_f64());
                         self.board.source_lost(&self.name, error.message());
-                        if self.stop.sleep(pause) {
+                        if self.rest(pause) {
                             return None;
                         }
                         continue;
                     }
                 },
             };
+            camera = self.source.fit_camera(&self.name, camera);
             let info = camera.info();
             log::info!("stream {}: {}", self.name, info.description);
             self.board.source_back(&self.name);
@@ -95,10 +106,30 @@ impl Stream {
             }
             // Close before opening again: a camera that is still held cannot be opened a second time.
             drop(camera);
-            if self.stop.sleep(next_pause(&mut pauses)) {
+            if self.rest(next_pause(&mut pauses)) {
                 return None;
             }
         }
+    }
+
+    /// Sleeps with a sign of life; whether the thread is to end.
+    fn rest(&self, pause: Duration) -> bool {
+        let until = Instant::now() + pause;
+        loop {
+            self.beat.moved();
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.stop.sleep(left.min(Duration::from_secs(1))) {
+                return self.stop.is_raised() || self.beat.is_given_up();
+            }
+        }
+    }
+
+    /// This thread takes the place of one that is stuck in a read.
+    pub(super) fn says_stuck(&self, still_for: Duration) {
+        let why = format!("the read has not come back for {:.0} s", still_for.as_secs_f64());
+        log::error!("stream {}: {why}; opening the source again beside it", self.name);
+        self.board.source_lost(&self.name, &why);
+        self.telemetry.count(Metric::SourceReopened, Labels::stream(&self.name).because("stuck"));
     }
 
     /// Spreads the attempts of several cameras: each stream its own sequence.
@@ -112,7 +143,15 @@ impl Stream {
         let captured = self.telemetry.counter(Metric::FramesCaptured, Labels::stream(&self.name));
         let replaced = self.telemetry.counter(Metric::FramesDropped, Labels::stream(&self.name).because("newer_frame"));
         while !self.stop.is_raised() {
-            let work = match camera.next(Self::PATIENCE) {
+            self.beat.moved();
+            let next = camera.next(Self::PATIENCE);
+            if self.beat.is_given_up() {
+                return Ended::Stopped;
+            }
+            if self.beat.take_reopen() {
+                return Ended::Lost(Error::source_failed("the pictures stay bad"));
+            }
+            let work = match next {
                 Ok(Capture::Frame(frame)) => {
                     pauses.reset();
                     self.with_part(frame)
@@ -131,7 +170,10 @@ impl Stream {
             };
             captured.increment();
             self.board.frame_arrived(&self.name);
-            match self.depot.push(self.index, Box::new(work), || !self.stop.is_raised()) {
+            match self.depot.push(self.index, Box::new(work), || {
+                self.beat.moved();
+                !self.stop.is_raised()
+            }) {
                 Pushed::Waiting => {}
                 Pushed::Replaced => replaced.increment(),
                 Pushed::Refused(work) => (self.refused)(work),

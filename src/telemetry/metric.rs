@@ -85,6 +85,11 @@ metrics! {
     ProofsPassed, "edge_proofs_passed_total", Counter, ["engine"], "Times the known answers came out right.";
     ProofsFailed, "edge_proofs_failed_total", Counter, ["engine"], "Times the known answers came out wrong.";
     ProofTimestamp, "edge_proof_timestamp_seconds", Gauge, ["engine"], "When the known answers last came out right, Unix time.";
+    ProofsBeforeFrame, "edge_proofs_before_frame_total", Counter, ["engine"], "Known answers asked for although a frame was waiting, because the proof was late.";
+    ProofInterval, "edge_proof_interval_seconds", Gauge, ["engine"], "Time between two proofs at present.";
+    ResultsUnproven, "edge_results_unproven_total", Counter, [], "Results between the last good proof and a failed one.";
+    RecoverySteps, "edge_recovery_steps_total", Counter, ["engine", "reason"], "Steps taken on the recovery ladder, by step.";
+    Recovery, "edge_recovery_seconds", Histogram, ["engine"], "From a fault of the engine to the proof that it is over.";
     MemoryAllocated, "edge_memory_allocated_bytes", Gauge, ["engine"], "Memory of the engine in use.";
     MemoryPeak, "edge_memory_peak_bytes", Gauge, ["engine"], "Highest use of memory by the engine.";
     MemoryReserved, "edge_memory_reserved_bytes", Gauge, ["engine"], "Memory that the plan reserves for the engine.";

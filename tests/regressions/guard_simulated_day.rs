@@ -62,7 +62,14 @@ fn reference(source: &str, frames: usize, apart: usize) -> Reference {
 fn judge(guard: &mut Guard, shot: &Shot) -> Verdict {
     let tag = FrameTag { stream: "line1".into(), number: shot.truth.frame };
     let stats = OutputStats { values: 1, ..OutputStats::default() };
-    let answer = Answer { tag: &tag, stats: &stats, detections: &shot.boxes, all_zero_is_fault: true, most_boxes: 300 };
+    let answer = Answer {
+        tag: &tag,
+        stats: &stats,
+        detections: &shot.boxes,
+        all_zero_is_fault: true,
+        most_boxes: 300,
+        echo_differs: false,
+    };
     let picture = Seen::Picture(&shot.stats);
     guard.judge(&Observation { tag: &tag, arrived: shot.arrived, picture, answer: Some(answer) })
 }

@@ -21,6 +21,8 @@ mod d04_wrong_names;
 mod d07_box_flood;
 mod dynamic_export;
 mod guard_simulated_day;
+mod line;
+mod line_heals;
 mod n01_half_precision_border;
 mod n02_nan_inf;
 mod n04_picture_kinds;

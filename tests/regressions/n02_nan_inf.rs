@@ -15,7 +15,14 @@ fn judge(stats: OutputStats, boxes: &[Detection]) -> (Trust, Vec<Reason>) {
     let tag = FrameTag { stream: "files".into(), number: 0 };
     let picture = edge_trt::frame::Picture::rgb(edge_trt::units::SizePx::new(64, 64), vec![120; 64 * 64 * 3]);
     let measured = edge_trt::guard::picture::PictureStats::measure(&picture);
-    let answer = Answer { tag: &tag, stats: &stats, detections: boxes, all_zero_is_fault: true, most_boxes: 300 };
+    let answer = Answer {
+        tag: &tag,
+        stats: &stats,
+        detections: boxes,
+        all_zero_is_fault: true,
+        most_boxes: 300,
+        echo_differs: false,
+    };
     let picture = Seen::Picture(&measured);
     let verdict = guard.judge(&Observation { tag: &tag, arrived: Instant::now(), picture, answer: Some(answer) });
     (verdict.trust, verdict.reasons)

@@ -128,13 +128,19 @@ fn record_at_this_floor(engine: &mut dyn Engine, frames: &[Frame], options: &Rec
             if let Some(fault) = hard_fault(&inference.stats, &layout) {
                 return Err(Error::refused(format!("the network's output is faulty: {fault}")).at(place()));
             }
-            answers.push(answer(inference, &layout, &mut detector, options));
+            answers.push(answer_of(inference, &layout, &mut detector, options));
         }
     }
     Ok(answers)
 }
 
-fn answer(inference: &Inference, layout: &Layout, detector: &mut Detector, options: &RecordOptions) -> Answer {
+/// What an inference says, in the form of a known answer.
+pub(super) fn answer_of(
+    inference: &Inference,
+    layout: &Layout,
+    detector: &mut Detector,
+    options: &RecordOptions,
+) -> Answer {
     let mut detections = Vec::new();
     detector.detect(&inference.candidates, &inference.letterbox, layout, &mut detections);
     let detections = detections.iter().map(|detection| KnownBox {
@@ -180,6 +186,9 @@ pub fn hard_fault(stats: &OutputStats, layout: &Layout) -> Option<String> {
             stats.class_ids_out_of_range,
             layout.classes()
         ));
+    }
+    if stats.counts_out_of_range > 0 {
+        return Some(format!("found a row count beyond the {} rows of the output", layout.capacity()));
     }
     if stats.all_zero && layout.all_zero_is_fault() {
         return Some("every value is zero".to_owned());

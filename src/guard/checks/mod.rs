@@ -14,7 +14,9 @@ mod boxes_outside;
 mod boxes_vanished;
 mod class_range;
 mod confidence_explosion;
+mod count_range;
 mod dark;
+mod echo_differs;
 mod engine_error;
 mod frozen;
 mod infinite;
@@ -110,13 +112,15 @@ pub(super) trait Check: Send + Debug {
 type MakeCheck = fn(&Setup<'_>) -> Result<SetUp>;
 
 /// Every check, in the order in which reasons are reported.
-pub(super) const ALL: [(About, MakeCheck); 23] = [
+pub(super) const ALL: [(About, MakeCheck); 25] = [
     (nan::ABOUT, nan::set_up),
     (infinite::ABOUT, infinite::set_up),
     (score_range::ABOUT, score_range::set_up),
     (class_range::ABOUT, class_range::set_up),
+    (count_range::ABOUT, count_range::set_up),
     (all_zero::ABOUT, all_zero::set_up),
     (wrong_frame::ABOUT, wrong_frame::set_up),
+    (echo_differs::ABOUT, echo_differs::set_up),
     (engine_error::ABOUT, engine_error::set_up),
     (late::ABOUT, late::set_up),
     (box_surge::ABOUT, box_surge::set_up),
@@ -144,8 +148,10 @@ impl Reason {
             Reason::Infinite => &infinite::ABOUT,
             Reason::ScoreRange => &score_range::ABOUT,
             Reason::ClassRange => &class_range::ABOUT,
+            Reason::CountRange => &count_range::ABOUT,
             Reason::AllZero => &all_zero::ABOUT,
             Reason::WrongFrame => &wrong_frame::ABOUT,
+            Reason::EchoDiffers => &echo_differs::ABOUT,
             Reason::EngineError => &engine_error::ABOUT,
             Reason::Late => &late::ABOUT,
             Reason::BoxSurge => &box_surge::ABOUT,

@@ -1,0 +1,449 @@
+//! Faults on purpose, for acceptance tests: wraps where engines and cameras come from, by a plan in TOML.
+//!
+//! ```toml
+//! [[fault]]
+//! kind = "shift"      # nan, shift, high_scores, swapped, slow, stuck, out_of_memory, error, device_lost,
+//!                     # freeze, tear, vanish, camera_stuck, memory_hog
+//! at = 100            # engine: live frames answered so far; camera: frames captured so far
+//! amount = 1.0        # shift: px; slow, stuck, camera_stuck: seconds; memory_hog: share of the memory in use
+//! until = "load"      # engine: what ends it, see below; camera: "reopen" or a number of frames in `frames`
+//! ```
+//!
+//! `until` of an engine's fault: `frames` (with `frames = N`, the default with N = 1), `load` (a new execution context),
+//! `open` (the bundle read again), `device` (another device) or `never`.
+
+use crate::bundle::Bundle;
+use crate::camera::{Camera, Capture, CaptureLosses, SourceInfo};
+use crate::engine::{Engine, EngineInfo, Inference, MemoryFigures};
+use crate::error::{Error, ErrorKind, Result};
+use crate::frame::{Frame, FrameTag, PixelBuffer};
+use crate::run::source::EngineSource;
+use crate::units::{Bytes, count, float64, narrow};
+use serde::Deserialize;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A plan of faults.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Plan {
+    /// The faults; several may be active at a time.
+    #[serde(rename = "fault")]
+    pub faults: Vec<Fault>,
+}
+
+/// One fault.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// What goes wrong.
+    pub kind: FaultKind,
+    /// After how many live frames of the engine, or captures of the camera.
+    pub at: u64,
+    /// px, seconds or share, by kind.
+    #[serde(default = "one")]
+    pub amount: f64,
+    /// What ends it.
+    #[serde(default)]
+    pub until: Until,
+    /// For how many frames, with [`Until::Frames`].
+    #[serde(default = "once")]
+    pub frames: u64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn once() -> u64 {
+    1
+}
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultKind {
+    /// The output holds values that are not a number.
+    Nan,
+    /// Every box is `amount` px beside its place (network input).
+    Shift,
+    /// Every score is 0.995.
+    HighScores,
+    /// The answer is that of the frame before.
+    Swapped,
+    /// A call takes `amount` seconds longer, and every call does.
+    Slow,
+    /// One call takes `amount` seconds.
+    Stuck,
+    /// The engine says that memory ran out.
+    OutOfMemory,
+    /// The engine says that something went wrong.
+    Error,
+    /// The device is lost.
+    DeviceLost,
+    /// The camera repeats its last picture.
+    Freeze,
+    /// The lower half of a picture is that of an old one.
+    Tear,
+    /// The camera is gone.
+    Vanish,
+    /// A read takes `amount` seconds.
+    CameraStuck,
+    /// Somebody takes `amount` of the device's memory.
+    MemoryHog,
+}
+
+impl FaultKind {
+    /// The word in the plan.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FaultKind::Nan => "nan",
+            FaultKind::Shift => "shift",
+            FaultKind::HighScores => "high_scores",
+            FaultKind::Swapped => "swapped",
+            FaultKind::Slow => "slow",
+            FaultKind::Stuck => "stuck",
+            FaultKind::OutOfMemory => "out_of_memory",
+            FaultKind::Error => "error",
+            FaultKind::DeviceLost => "device_lost",
+            FaultKind::Freeze => "freeze",
+            FaultKind::Tear => "tear",
+            FaultKind::Vanish => "vanish",
+            FaultKind::CameraStuck => "camera_stuck",
+            FaultKind::MemoryHog => "memory_hog",
+        }
+    }
+
+    fn is_of_camera(self) -> bool {
+        matches!(self, FaultKind::Freeze | FaultKind::Tear | FaultKind::Vanish | FaultKind::CameraStuck)
+    }
+}
+
+/// What ends a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Until {
+    /// A number of frames.
+    #[default]
+    Frames,
+    /// A new execution context.
+    Load,
+    /// The bundle read again.
+    Open,
+    /// Another device.
+    Device,
+    /// The camera opened again.
+    Reopen,
+    /// Nothing.
+    Never,
+}
+
+impl Plan {
+    /// Reads and checks a plan.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] with the line of what cannot be understood.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Error::usage("the plan of faults cannot be read").because(error).at(path.display()))?;
+        let plan: Plan = toml::from_str(&text).map_err(|error| Error::of_toml(&text, &error).at(path.display()))?;
+        match plan.faults.iter().find(|fault| !(0.0..1e6).contains(&fault.amount)) {
+            Some(fault) => {
+                Err(Error::usage(format!("found amount {}, expected 0 to 1000000", fault.amount)).at(path.display()))
+            }
+            None => Ok(plan),
+        }
+    }
+}
+
+/// A plan being carried out; shared by all that it spoils.
+#[derive(Debug)]
+pub struct Injector {
+    plan: Plan,
+    state: Mutex<Vec<Progress>>,
+    live_frames: AtomicU64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
+    begun: Option<Instant>,
+    frames: u64,
+    over: bool,
+    stuck: bool,
+}
+
+impl Injector {
+    /// Carries out `plan`.
+    pub fn new(plan: Plan) -> Arc<Self> {
+        let state = Mutex::new(vec![Progress::default(); plan.faults.len()]);
+        Arc::new(Injector { plan, state, live_frames: AtomicU64::new(0) })
+    }
+
+    /// When fault `index` of the plan first spoiled something.
+    pub fn begun(&self, index: usize) -> Option<Instant> {
+        self.lock().get(index).and_then(|progress| progress.begun)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Progress>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the faults that `what` ends.
+    fn ends(&self, what: Until) {
+        for (fault, progress) in self.plan.faults.iter().zip(self.lock().iter_mut()) {
+            progress.over |= fault.until == what && progress.begun.is_some();
+        }
+    }
+
+    /// The faults that spoil frame number `at` of an engine or a camera. Known answers and warm-up are spoiled too while
+    /// a fault lasts, but do not count as frames.
+    fn active(&self, of_camera: bool, at: u64, counts: bool) -> Vec<Fault> {
+        let mut active = Vec::new();
+        for (fault, progress) in self.plan.faults.iter().zip(self.lock().iter_mut()) {
+            let due = fault.kind.is_of_camera() == of_camera
+                && fault.kind != FaultKind::MemoryHog
+                && !progress.over
+                && (progress.begun.is_some() || (counts && at >= fault.at));
+            if !due {
+                continue;
+            }
+            progress.begun.get_or_insert_with(Instant::now);
+            progress.frames += u64::from(counts);
+            // Known answers see the fault as long as live frames do: one that lasts one frame is over when it is asked.
+            if fault.until == Until::Frames && progress.frames >= fault.frames {
+                progress.over = true;
+            }
+            if matches!(fault.kind, FaultKind::Stuck | FaultKind::CameraStuck)
+                && std::mem::replace(&mut progress.stuck, true)
+            {
+                continue;
+            }
+            active.push(*fault);
+        }
+        active
+    }
+
+    fn hog(&self) -> Option<f64> {
+        let at = self.live_frames.load(Ordering::Relaxed);
+        let hogs = self.plan.faults.iter().filter(|fault| fault.kind == FaultKind::MemoryHog);
+        hogs.filter(|fault| at >= fault.at && (fault.until == Until::Never || at < fault.at + fault.frames))
+            .map(|fault| fault.amount)
+            .reduce(f64::max)
+    }
+}
+
+/// A source of engines and cameras that go wrong by a plan.
+pub struct Injected {
+    inner: Arc<dyn EngineSource>,
+    injector: Arc<Injector>,
+}
+
+impl Injected {
+    /// Spoils what `inner` gives.
+    pub fn over(inner: Arc<dyn EngineSource>, injector: Arc<Injector>) -> Arc<dyn EngineSource> {
+        Arc::new(Injected { inner, injector })
+    }
+}
+
+impl EngineSource for Injected {
+    fn open(&self, path: &Path) -> Result<Bundle> {
+        let bundle = self.inner.open(path)?;
+        self.injector.ends(Until::Open);
+        Ok(bundle)
+    }
+
+    fn load(&self, bundle: &Bundle, score_floor: f32, device: usize) -> Result<Box<dyn Engine>> {
+        let inner = self.inner.load(bundle, score_floor, device)?;
+        self.injector.ends(Until::Load);
+        if device > 0 {
+            self.injector.ends(Until::Device);
+        }
+        Ok(Box::new(FaultyEngine { inner, injector: Arc::clone(&self.injector), last: None }))
+    }
+
+    fn devices(&self) -> usize {
+        self.inner.devices()
+    }
+
+    fn device_memory(&self, device: usize) -> Option<(Bytes, Bytes)> {
+        let (used, total) = self.inner.device_memory(device).unwrap_or((Bytes::mib(256), Bytes::gib(8)));
+        match self.injector.hog() {
+            Some(share) => Some((Bytes((float64(total.0) * share.min(1.0)) as u64), total)),
+            None => Some((used, total)),
+        }
+    }
+
+    fn fit_camera(&self, stream: &str, camera: Box<dyn Camera>) -> Box<dyn Camera> {
+        self.injector.ends(Until::Reopen);
+        let inner = self.inner.fit_camera(stream, camera);
+        Box::new(FaultyCamera { inner, injector: Arc::clone(&self.injector), last: None, captured: 0 })
+    }
+}
+
+struct FaultyEngine {
+    inner: Box<dyn Engine>,
+    injector: Arc<Injector>,
+    last: Option<Inference>,
+}
+
+impl FaultyEngine {
+    fn before(fault: &Fault) -> Result<()> {
+        let failed = |kind, message: &str| Err(Error::new(kind, format!("{message} (injected)")));
+        match fault.kind {
+            FaultKind::Slow | FaultKind::Stuck => {
+                std::thread::sleep(Duration::from_secs_f64(fault.amount));
+                Ok(())
+            }
+            FaultKind::OutOfMemory => failed(ErrorKind::Budget, "the device's memory is used up"),
+            FaultKind::Error => failed(ErrorKind::Unexpected, "the run failed"),
+            FaultKind::DeviceLost => failed(ErrorKind::Device, "the device is lost"),
+            _ => Ok(()),
+        }
+    }
+
+    fn after(&self, fault: &Fault, answer: &mut Inference) {
+        match fault.kind {
+            FaultKind::Nan => answer.stats.nan = 7,
+            FaultKind::Shift => {
+                let by_px = narrow(fault.amount);
+                for candidate in &mut answer.candidates.boxes {
+                    candidate.edges.left_px += by_px;
+                    candidate.edges.right_px += by_px;
+                }
+            }
+            FaultKind::HighScores => {
+                for candidate in &mut answer.candidates.boxes {
+                    candidate.score = 0.995;
+                }
+                answer.stats.maximum_score = 0.995;
+            }
+            FaultKind::Swapped => {
+                let tag = FrameTag { number: answer.tag.number.wrapping_sub(1), ..answer.tag.clone() };
+                match &self.last {
+                    Some(last) => answer.clone_from(last),
+                    None => answer.tag = tag,
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Engine for FaultyEngine {
+    fn info(&self) -> &EngineInfo {
+        self.inner.info()
+    }
+
+    fn infer(&mut self, frames: &[&Frame], answers: &mut Vec<Inference>) -> Result<()> {
+        let live = frames.iter().any(|frame| !matches!(&*frame.stream, "golden" | "warmup"));
+        let at = self.injector.live_frames.fetch_add(u64::from(live), Ordering::Relaxed);
+        let active = self.injector.active(false, at, live);
+        active.iter().try_for_each(Self::before)?;
+        let before = answers.len();
+        self.inner.infer(frames, answers)?;
+        for answer in &mut answers[before..] {
+            let honest = answer.clone();
+            active.iter().for_each(|fault| self.after(fault, answer));
+            self.last = Some(honest);
+        }
+        Ok(())
+    }
+
+    fn memory(&self) -> MemoryFigures {
+        self.inner.memory()
+    }
+
+    fn recycle(&mut self, spent: Inference) {
+        self.inner.recycle(spent);
+    }
+
+    fn reset_peak(&mut self) {
+        self.inner.reset_peak();
+    }
+
+    fn set_score_floor(&mut self, score_floor: f32) {
+        self.inner.set_score_floor(score_floor);
+    }
+}
+
+struct FaultyCamera {
+    inner: Box<dyn Camera>,
+    injector: Arc<Injector>,
+    last: Option<Arc<Frame>>,
+    captured: u64,
+}
+
+impl FaultyCamera {
+    fn with_pixels(frame: &Frame, pixels: PixelBuffer) -> Arc<Frame> {
+        Arc::new(Frame {
+            stream: Arc::clone(&frame.stream),
+            number: frame.number,
+            captured_at: frame.captured_at,
+            arrived: frame.arrived,
+            source: frame.source.clone(),
+            part: frame.part.clone(),
+            picture: crate::frame::Picture {
+                size: frame.picture.size,
+                stride_bytes: frame.picture.stride_bytes,
+                format: frame.picture.format,
+                pixels,
+            },
+        })
+    }
+}
+
+impl Camera for FaultyCamera {
+    fn info(&self) -> SourceInfo {
+        self.inner.info()
+    }
+
+    fn next(&mut self, patience: Duration) -> Result<Capture> {
+        let captured = self.inner.next(patience)?;
+        let Capture::Frame(frame) = captured else { return Ok(captured) };
+        self.captured += 1;
+        let mut shown = Arc::clone(&frame);
+        let mut spoiled = false;
+        for fault in self.injector.active(true, self.captured, true) {
+            let old = self.last.as_ref().map(|last| last.picture.pixels.as_slice().to_vec());
+            match (fault.kind, old) {
+                (FaultKind::Vanish, _) => return Err(Error::source_failed("the camera is gone (injected)")),
+                (FaultKind::CameraStuck, _) => std::thread::sleep(Duration::from_secs_f64(fault.amount)),
+                (FaultKind::Freeze, Some(old)) => {
+                    shown = Self::with_pixels(&frame, old.into());
+                    spoiled = true;
+                }
+                (FaultKind::Tear, Some(old)) => {
+                    let mut pixels = frame.picture.pixels.as_slice().to_vec();
+                    let half = pixels.len() / 2;
+                    pixels[half..].copy_from_slice(&old[half..]);
+                    shown = Self::with_pixels(&frame, pixels.into());
+                    spoiled = true;
+                }
+                _ => {}
+            }
+        }
+        if !spoiled {
+            self.last = Some(frame);
+        }
+        Ok(Capture::Frame(shown))
+    }
+
+    fn losses(&self) -> CaptureLosses {
+        self.inner.losses()
+    }
+}
+
+/// How many captures and live frames went through, for tables.
+impl Injector {
+    /// Live frames that the engine was asked about.
+    pub fn live_frames(&self) -> u64 {
+        self.live_frames.load(Ordering::Relaxed)
+    }
+
+    /// Number of faults in the plan.
+    pub fn faults(&self) -> u64 {
+        count(self.plan.faults.len())
+    }
+}

@@ -1,0 +1,436 @@
+//! In service: proofs between frames, and the way back after a fault. The guard decides, this carries out.
+
+use crate::bundle::Bundle;
+use crate::bundle::golden::{Prover, hard_fault};
+use crate::decision::Rule;
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::ladder::{Action, Cause, Ladder, LadderLimits, Step};
+use crate::guard::schedule::{ProofLimits, ProofSchedule};
+use crate::run::inspector::{Alarm, Inspector, Installed};
+use crate::run::ledger::Ledger;
+use crate::run::present::Present;
+use crate::run::ready::{self, Loading, Ready};
+use crate::run::source::EngineSource;
+use crate::run::stop::StopFlag;
+use crate::run::{Options, Shared};
+use crate::sinks::http::{Board, Phase};
+use crate::sinks::row::Row;
+use crate::telemetry::{Labels, Metric, Telemetry};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How a run looks after itself.
+#[derive(Debug, Clone)]
+pub struct ServiceOptions {
+    /// Folder for what outlives the process: unproven results, the last good bundle. `None` keeps nothing.
+    pub state: Option<PathBuf>,
+    /// How often known answers are asked for.
+    pub proofs: ProofLimits,
+    /// Every how many frames one is run twice; 0: never.
+    pub echo_every: u64,
+    /// How long a call of the engine may take; `None`: ten times the slowest at the start, at least 2 s.
+    pub call_limit: Option<Duration>,
+    /// How long a call beyond its limit is waited for before the process has to end.
+    pub patience: Duration,
+    /// A camera thread that has not moved for longer than this is stuck in a read.
+    pub camera_stuck_after: Duration,
+    /// The recovery ladder.
+    pub ladder: LadderLimits,
+}
+
+impl Default for ServiceOptions {
+    fn default() -> Self {
+        ServiceOptions {
+            state: None,
+            proofs: ProofLimits::default(),
+            echo_every: 500,
+            call_limit: None,
+            patience: Duration::from_secs(20),
+            camera_stuck_after: Duration::from_secs(20),
+            ladder: LadderLimits::default(),
+        }
+    }
+}
+
+/// One fault of the engine and the way back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incident {
+    /// What was seen.
+    pub what: String,
+    /// When it was seen.
+    pub seen_at: Instant,
+    /// The steps taken; the last one worked.
+    pub steps: Vec<Step>,
+    /// From seeing it to the good proof.
+    pub recovered_after: Duration,
+}
+
+/// Incidents remembered for the outcome of a run; the first ones are kept.
+const MOST_INCIDENTS: usize = 100;
+
+/// How long a step waits for the old engine's memory.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+
+/// What looks after the engine between frames.
+pub(super) struct Service<'a> {
+    options: &'a Options,
+    source: Arc<dyn EngineSource>,
+    board: Arc<Board>,
+    telemetry: Arc<Telemetry>,
+    stop: StopFlag,
+    present: Arc<Present>,
+    bundle: Arc<Bundle>,
+    last_good: Option<Arc<Bundle>>,
+    prover: Prover,
+    device: usize,
+    /// The device that the prover's own answers come from.
+    proved_device: usize,
+    ladder: Ladder,
+    schedule: ProofSchedule,
+    ledger: Ledger,
+    call_limit: Duration,
+    next_golden: usize,
+    suspicious: bool,
+    incidents: Vec<Incident>,
+}
+
+impl<'a> Service<'a> {
+    /// Looks after the engine that `ready` has brought up; the engine itself goes to the inspector.
+    pub(super) fn new(shared: &Shared<'a>, ready: ReadyParts) -> Self {
+        let options = shared.options;
+        let mut ladder = Ladder::new(options.service.ladder);
+        ladder.resources(false, shared.source.devices().saturating_sub(1));
+        Service {
+            options,
+            source: Arc::clone(&shared.source),
+            board: Arc::clone(&shared.board),
+            telemetry: Arc::clone(&shared.telemetry),
+            stop: shared.stop.clone(),
+            present: Arc::clone(&shared.present),
+            bundle: ready.bundle,
+            last_good: None,
+            prover: ready.prover,
+            device: 0,
+            proved_device: 0,
+            ladder,
+            schedule: ProofSchedule::new(options.service.proofs, ready.proof_cost, Instant::now()),
+            ledger: Ledger::new(options.service.state.as_deref()),
+            call_limit: ready.call_limit,
+            next_golden: 0,
+            suspicious: false,
+            incidents: Vec::new(),
+        }
+    }
+
+    /// The line for people about proofs.
+    pub(super) fn line(&self) -> String {
+        format!(
+            "self-test: one of {} known answers every {:.1} s, all after an alarm; an engine call may take {:.1} s",
+            self.prover.len(),
+            self.schedule.interval().as_secs_f64(),
+            self.call_limit.as_secs_f64(),
+        )
+    }
+
+    /// Time until the next proof is due.
+    pub(super) fn due_in(&self) -> Duration {
+        self.schedule.due_in(Instant::now())
+    }
+
+    /// A result went out.
+    pub(super) fn note(&mut self, row: &Row) {
+        self.ledger.note(row);
+    }
+
+    /// Between two frames: asks for the next known answer when it is due. With a frame waiting, only when it is late.
+    ///
+    /// # Errors
+    /// When recovery gives up.
+    pub(super) fn between_frames(&mut self, inspector: &mut Inspector, frame_waits: bool) -> Result<()> {
+        let now = Instant::now();
+        if !self.schedule.due_in(now).is_zero() || (frame_waits && !self.schedule.is_overdue(now)) {
+            return Ok(());
+        }
+        if frame_waits {
+            self.telemetry.count(Metric::ProofsBeforeFrame, self.labels());
+        }
+        let index = self.next_golden;
+        self.next_golden = (index + 1) % self.prover.len().max(1);
+        let board = Arc::clone(&self.board);
+        let tick = || board.heartbeat();
+        let proved = ready::prove_one(inspector.host(), &mut self.prover, index, self.call_limit, &tick, false);
+        let ended = Instant::now();
+        self.schedule.done(ended - now, ended);
+        self.telemetry.gauge(Metric::ProofInterval, self.labels()).set(self.schedule.interval().as_secs_f64());
+        match proved {
+            Ok(_) => {
+                self.proved();
+                Ok(())
+            }
+            Err(error) => {
+                let alarm = self.alarm_of(&error);
+                self.failed(error.message());
+                self.heal(inspector, alarm)
+            }
+        }
+    }
+
+    /// Acts on what the inspector has seen. READY is red by then when it is a fault.
+    ///
+    /// # Errors
+    /// [`ErrorKind::GuardGaveUp`] or [`ErrorKind::Device`] when nothing more can be done in this process.
+    pub(super) fn act_on(&mut self, inspector: &mut Inspector, alarm: Option<Alarm>) -> Result<()> {
+        let Some(alarm) = alarm else {
+            self.suspicious = false;
+            return Ok(());
+        };
+        if alarm.cause.is_some() {
+            return self.heal(inspector, alarm);
+        }
+        // A suspicion asks for all known answers once; while they come out right it never climbs.
+        if std::mem::replace(&mut self.suspicious, true) {
+            return Ok(());
+        }
+        match self.prove_all(inspector) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let found = self.alarm_of(&error);
+                self.failed(error.message());
+                self.heal(inspector, Alarm { what: format!("{}; {}", alarm.what, error.message()), ..found })
+            }
+        }
+    }
+
+    /// What has gone wrong so far and was repaired.
+    pub(super) fn incidents(self) -> Vec<Incident> {
+        self.incidents
+    }
+
+    fn labels(&self) -> Labels<'_> {
+        Labels::engine(&self.bundle.manifest().name)
+    }
+
+    fn proved(&mut self) {
+        self.present.proved(SystemTime::now());
+        self.ledger.proved();
+        self.telemetry.count(Metric::ProofsPassed, self.labels());
+    }
+
+    /// A proof failed: READY is red, and what stood on the last good one is marked.
+    fn failed(&mut self, why: &str) {
+        self.board.set_phase(Phase::Fault);
+        self.telemetry.count(Metric::ProofsFailed, self.labels());
+        let stamp = self.present.stamp();
+        match self.ledger.failed(why, (&stamp.bundle, &stamp.sha256), self.present.proved_at()) {
+            Ok(0) => {}
+            Ok(results) => {
+                self.telemetry.counter(Metric::ResultsUnproven, Labels::NONE).add(results);
+                log::error!("self-test failed: {why}; {results} results since the last good one are unproven");
+            }
+            Err(error) => {
+                log::error!("self-test failed: {why}; the results since the last good one are unproven, and {error}")
+            }
+        }
+    }
+
+    fn alarm_of(&self, error: &Error) -> Alarm {
+        let (cause, stuck) = match error.kind() {
+            ErrorKind::Device => (Cause::DeviceLost, false),
+            ErrorKind::TimeLimit => (Cause::Slow, true),
+            _ => (Cause::Proof, false),
+        };
+        Alarm { cause: Some(cause), what: error.message().to_owned(), frame: None, stuck }
+    }
+
+    fn prove_all(&mut self, inspector: &mut Inspector) -> Result<()> {
+        let board = Arc::clone(&self.board);
+        let tick = || board.heartbeat();
+        ready::prove_all(inspector.host(), &mut self.prover, self.call_limit, &tick, false)?;
+        self.proved();
+        Ok(())
+    }
+
+    /// Climbs the ladder until the known answers come out right.
+    fn heal(&mut self, inspector: &mut Inspector, mut alarm: Alarm) -> Result<()> {
+        let since = Instant::now();
+        let mut steps = Vec::new();
+        self.board.set_phase(Phase::Fault);
+        log::error!("fault: {}", alarm.what);
+        loop {
+            if alarm.stuck {
+                self.wait_for_stuck_call(inspector, &mut alarm);
+            }
+            let cause = alarm.cause.unwrap_or(Cause::Proof);
+            let Action::Take { step, pause } = self.ladder.fault(cause, Instant::now()) else {
+                return Err(self.given_up(cause, &alarm.what));
+            };
+            if self.pause(pause) {
+                return Ok(());
+            }
+            steps.push(step);
+            log::warn!("recovery: {}", step.name());
+            self.telemetry.count(Metric::RecoverySteps, self.labels().because(step.name()));
+            let tried = self.take(step, inspector, &alarm).and_then(|()| self.prove_all(inspector));
+            match tried {
+                Ok(()) => {
+                    self.ladder.worked(Instant::now());
+                    self.board.set_phase(Phase::Ready);
+                    let took = since.elapsed();
+                    log::warn!("recovered by {} after {:.2} s: {}", step.name(), took.as_secs_f64(), alarm.what);
+                    if self.incidents.len() < MOST_INCIDENTS {
+                        let what = std::mem::take(&mut alarm.what);
+                        self.incidents.push(Incident { what, seen_at: since, steps, recovered_after: took });
+                    }
+                    self.telemetry
+                        .histogram(Metric::Recovery, self.labels())
+                        .observe_ms(crate::units::milliseconds(took));
+                    return Ok(());
+                }
+                Err(error) => {
+                    log::warn!("recovery: {} did not help: {}", step.name(), error.message());
+                    let found = self.alarm_of(&error);
+                    self.failed(error.message());
+                    alarm.cause = found.cause;
+                    alarm.stuck = found.stuck;
+                }
+            }
+        }
+    }
+
+    fn wait_for_stuck_call(&self, inspector: &mut Inspector, alarm: &mut Alarm) {
+        let board = &self.board;
+        alarm.stuck = false;
+        if inspector.host().comes_back(self.options.service.patience, &|| board.heartbeat()) {
+            alarm.cause = Some(Cause::Slow);
+        } else {
+            alarm.cause = Some(Cause::DeviceLost);
+            alarm.what = format!("{}; the call has not come back", alarm.what);
+        }
+    }
+
+    /// Waits, with a beating heart; whether the run ends meanwhile.
+    fn pause(&self, pause: Duration) -> bool {
+        const BEAT: Duration = Duration::from_millis(200);
+        let until = Instant::now() + pause;
+        loop {
+            self.board.heartbeat();
+            let left = until.saturating_duration_since(Instant::now());
+            if self.stop.is_raised() || left.is_zero() {
+                return self.stop.is_raised();
+            }
+            self.stop.sleep(left.min(BEAT));
+        }
+    }
+
+    fn given_up(&self, cause: Cause, what: &str) -> Error {
+        let (kind, message) = match cause {
+            Cause::DeviceLost => (ErrorKind::Device, format!("the device is lost and no other one stands by: {what}")),
+            _ => (ErrorKind::GuardGaveUp, format!("recovery has tried everything this process can do: {what}")),
+        };
+        Error::new(kind, message)
+            .at(self.bundle.path().display())
+            .hint("restart the program (`deploy/edge-run.service` does so by itself); docs/recovery.md says what each step means")
+    }
+
+    /// Carries one step out.
+    fn take(&mut self, step: Step, inspector: &mut Inspector, alarm: &Alarm) -> Result<()> {
+        match step {
+            Step::RetryFrame => self.retry(inspector, alarm),
+            Step::Rewarm => {
+                let board = Arc::clone(&self.board);
+                let size = self.bundle.manifest().input.size;
+                ready::warm_up(inspector.host(), size, self.call_limit, &|| board.heartbeat())
+            }
+            Step::NewContext => self.rebuild(inspector, Arc::clone(&self.bundle)),
+            Step::ReloadBundle => {
+                let bundle = self.source.open(self.bundle.path())?;
+                if bundle.id() != self.bundle.id() {
+                    return Err(Error::refused(format!(
+                        "found bundle {} under the path, expected {}",
+                        short(bundle.id()),
+                        short(self.bundle.id())
+                    )));
+                }
+                self.rebuild(inspector, Arc::new(bundle))
+            }
+            Step::LastGoodBundle => match self.last_good.clone() {
+                Some(bundle) => self.rebuild(inspector, bundle),
+                None => Err(Error::unexpected("there is no other bundle that worked")),
+            },
+            Step::StandbyDevice => {
+                self.device += 1;
+                let left = self.source.devices().saturating_sub(self.device + 1);
+                self.ladder.resources(self.last_good.is_some(), left);
+                log::warn!("recovery: going on with device {}", self.device);
+                self.rebuild(inspector, Arc::clone(&self.bundle))
+            }
+        }
+    }
+
+    /// Runs the frame of the alarm again. Its row is a fault already; what counts is whether the fault stays.
+    fn retry(&self, inspector: &mut Inspector, alarm: &Alarm) -> Result<()> {
+        let Some(frame) = &alarm.frame else { return Ok(()) };
+        let inference = inspector.call(frame, None).map_err(ready::error_of)?;
+        let layout = inspector.host().info().layout.clone();
+        let fault = if inference.tag == frame.tag() {
+            hard_fault(&inference.stats, &layout)
+        } else {
+            Some(format!("the answer of frame {}", inference.tag.number))
+        };
+        inspector.host().recycle(inference);
+        fault.map_or(Ok(()), |fault| Err(Error::refused(format!("the same frame again: {fault}"))))
+    }
+
+    /// Gives the engine up, frees its memory, and brings up one from `bundle`. Frames wait meanwhile; parts are answered by
+    /// their deadlines.
+    fn rebuild(&mut self, inspector: &mut Inspector, bundle: Arc<Bundle>) -> Result<()> {
+        inspector.give_up_engine(CLOSE_LIMIT);
+        let board = Arc::clone(&self.board);
+        let (options, source, device) = (self.options, Arc::clone(&self.source), self.device);
+        let same = bundle.id() == self.bundle.id() && device == self.proved_device;
+        let before = same.then_some(&self.prover);
+        let loading = Loading { source: &source, options, board: &board, device, before, show: false };
+        let ready = loading.ready(bundle)?;
+        self.proved_device = device;
+        self.install(inspector, ready)
+    }
+
+    /// Puts a proved engine in place.
+    fn install(&mut self, inspector: &mut Inspector, ready: Ready) -> Result<()> {
+        let bundle = Arc::clone(&ready.bundle);
+        let manifest = bundle.manifest();
+        let rule = manifest.decision.as_ref().map(|rule| Rule::new(rule, &manifest.classes)).transpose()?;
+        self.present.change(ready.stamp(), Some(ready.proved_at), rule.is_some());
+        let changed = bundle.id() != self.bundle.id();
+        let guards = if changed { inspector.guards_for(manifest)? } else { Vec::new() };
+        let installed = Installed {
+            host: ready.host,
+            call_limit: ready.call_limit,
+            thresholds: manifest.thresholds.clone(),
+            reported: ready::reported_thresholds(self.options, &manifest.thresholds),
+            rule,
+            guards,
+        };
+        drop(inspector.install(installed)?);
+        self.bundle = ready.bundle;
+        self.prover = ready.prover;
+        self.call_limit = ready.call_limit;
+        self.next_golden = 0;
+        self.schedule = ProofSchedule::new(self.options.service.proofs, ready.proof_cost, Instant::now());
+        Ok(())
+    }
+}
+
+/// What the service keeps of a ready engine.
+pub(super) struct ReadyParts {
+    pub(super) bundle: Arc<Bundle>,
+    pub(super) prover: Prover,
+    pub(super) call_limit: Duration,
+    pub(super) proof_cost: Duration,
+}
+
+/// The first characters of a bundle id.
+pub(super) fn short(id: &str) -> &str {
+    id.get(..12).unwrap_or(id)
+}

@@ -1,0 +1,78 @@
+//! Where engines come from: bundles in earnest, canned engines in tests and in the fault harness.
+
+use crate::bundle::Bundle;
+use crate::camera::Camera;
+use crate::engine::Engine;
+use crate::engine::cpu::{self, CpuOptions};
+use crate::error::{Error, Result};
+use crate::units::Bytes;
+use std::path::Path;
+
+/// Opens bundles and loads engines from them. Shared by the run's threads; loading happens on the engine's own thread.
+pub trait EngineSource: Send + Sync {
+    /// Opens a bundle and checks everything that needs no engine.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Refused`] for a bundle that is damaged, [`crate::ErrorKind::MachineLacks`] for one that is for
+    /// another machine.
+    fn open(&self, path: &Path) -> Result<Bundle> {
+        Bundle::open(path)
+    }
+
+    /// Loads the engine of `bundle` on device `device` (0 is the first); candidates below `score_floor` are left out.
+    ///
+    /// # Errors
+    /// Of the backend.
+    fn load(&self, bundle: &Bundle, score_floor: f32, device: usize) -> Result<Box<dyn Engine>>;
+
+    /// Devices that may be used; the run starts on device 0 and keeps the others for when it fails.
+    fn devices(&self) -> usize {
+        1
+    }
+
+    /// Puts something between a camera and the run; nothing by default.
+    fn fit_camera(&self, _stream: &str, camera: Box<dyn Camera>) -> Box<dyn Camera> {
+        camera
+    }
+
+    /// Memory of device `device`: in use by all programs, and in all. `None` where the device has none of its own.
+    fn device_memory(&self, _device: usize) -> Option<(Bytes, Bytes)> {
+        None
+    }
+}
+
+/// Engines from bundles, on this machine.
+#[derive(Debug, Clone, Default)]
+pub struct BundleEngines {
+    /// How engines on the CPU are made.
+    pub cpu: CpuOptions,
+}
+
+impl EngineSource for BundleEngines {
+    fn open(&self, path: &Path) -> Result<Bundle> {
+        let bundle = Bundle::open(path)?;
+        let target = &bundle.manifest().target;
+        if target.flavour != "cpu" {
+            return Err(Error::machine_lacks(format!(
+                "the bundle was built for `{}` ({}), expected a bundle for `cpu`",
+                target.platform, target.flavour
+            ))
+            .at(path.display())
+            .hint("build one for this machine: `edge-build MODEL.onnx --target cpu`"));
+        }
+        Ok(bundle)
+    }
+
+    fn load(&self, bundle: &Bundle, score_floor: f32, _device: usize) -> Result<Box<dyn Engine>> {
+        let manifest = bundle.manifest();
+        cpu::load(
+            &bundle.model()?,
+            &manifest.input,
+            &manifest.layout,
+            manifest.classes.clone().into(),
+            score_floor,
+            &self.cpu,
+        )
+        .map_err(|error| error.at(bundle.path().display()))
+    }
+}

@@ -1,0 +1,284 @@
+//! A whole line without a real network: a bundle with known answers, canned engines, a camera of small pictures.
+
+use edge_trt::bundle::golden::{self, GoldenFrame, GoldenSet, RecordOptions, entry_name, synthetic_pictures};
+use edge_trt::bundle::manifest::{Golden, GoldenKind, Manifest, Precision, SCHEMA, Source, Target};
+use edge_trt::bundle::{self, Bundle, MODEL};
+use edge_trt::camera::{Camera, Capture, SourceInfo, SourceKind, SourceSpec};
+use edge_trt::engine::canned::{CannedAnswer, CannedEngine};
+use edge_trt::engine::{Candidate, ElementType, Engine, EngineInfo, Inference, InputSpec, Layout, MemoryFigures};
+use edge_trt::error::{Error, Result};
+use edge_trt::frame::{Frame, Picture, PixelPool, StreamName};
+use edge_trt::run::depot::Delivery;
+use edge_trt::run::inject::{Fault, FaultKind, Injected, Injector, Plan, Until};
+use edge_trt::run::source::EngineSource;
+use edge_trt::run::stop::StopFlag;
+use edge_trt::run::{self, Options, Outcome, OutputOptions, ServiceOptions, StreamOptions};
+use edge_trt::units::{BoxPx, Bytes, SizePx};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+const INPUT: SizePx = SizePx::new(64, 64);
+
+/// What the canned network sees: two boxes whose place depends on the picture's number for known answers, and on nothing
+/// for live ones. `bias` makes bundles differ.
+fn see(bias: f32, frame: &Frame, answer: &mut CannedAnswer) {
+    let offset = if &*frame.stream == "golden" { frame.number as f32 } else { 0.0 };
+    answer.candidates.clear();
+    for (anchor, left, score) in [(3, 4.0 + offset, 0.9), (9, 30.0 + offset, 0.6)] {
+        let edges = BoxPx::new(left + bias, 8.0, left + bias + 14.0, 22.0);
+        answer.candidates.push(Candidate { anchor, class_id: 0, score, edges });
+    }
+}
+
+/// An engine over canned answers.
+pub(crate) fn engine(bias: f32) -> CannedEngine {
+    CannedEngine::scripted(&["hole"], INPUT, Box::new(move |_, frame, answer| see(bias, frame, answer)))
+}
+
+/// A manifest for canned engines; the model's bytes say which one.
+pub(crate) fn write_bundle(path: &Path, bias: f32, change: impl FnOnce(&mut Manifest)) {
+    let mut manifest = Manifest {
+        schema: SCHEMA,
+        name: "line1".into(),
+        edge_build: "0.1.0".into(),
+        source: Source {
+            file_name: "m.onnx".into(),
+            sha256: "0".into(),
+            side_files: vec![],
+            producer: "test".into(),
+            opset: 17,
+        },
+        input: InputSpec { name: "images".into(), batch: 1, channels: 3, size: INPUT, element: ElementType::F32 },
+        layout: Layout::Raw { output: "output0".into(), classes: 1, anchors: 84 },
+        classes: vec!["hole".into()],
+        metadata: Default::default(),
+        decided: vec![],
+        target: Target { platform: "cpu".into(), flavour: "cpu".into(), compute_capability: None, budget: None },
+        precision: Precision { asked: "as exported".into(), found: Default::default() },
+        thresholds: Default::default(),
+        guard: Default::default(),
+        decision: None,
+        golden: Golden {
+            kind: GoldenKind::Synthetic,
+            frames: vec![],
+            answered_by: "canned".into(),
+            tolerance_px: 5.0,
+            tolerance_score: 0.03,
+            tolerated_share: 0.0,
+            score_floor: 0.01,
+        },
+        cache_key: "k".into(),
+        cache_key_fields: Default::default(),
+        files: Default::default(),
+    };
+    let pictures = synthetic_pictures(INPUT);
+    let frames: Vec<Frame> =
+        pictures.into_iter().zip(0..).map(|(picture, number)| golden::frame(number, picture)).collect();
+    let options = RecordOptions { thresholds: &manifest.thresholds, classes: &manifest.classes, score_floor: 0.01 };
+    let answers = golden::record(&mut engine(bias), &frames, &options).unwrap();
+    let frames = frames.into_iter().zip(answers).enumerate().map(|(number, (frame, answer))| GoldenFrame {
+        name: entry_name(number),
+        picture: frame.picture,
+        answer,
+    });
+    let (names, mut files) = GoldenSet { frames: frames.collect() }.to_files().unwrap();
+    manifest.golden.frames = names;
+    change(&mut manifest);
+    let mut model = bias.to_le_bytes().to_vec();
+    model.resize(4096, 7);
+    files.insert(MODEL.to_owned(), model);
+    bundle::write(path, &manifest, &files).unwrap();
+}
+
+/// Canned engines for the bundles above, counted while they live, and a camera of small pictures in place of the real one.
+pub(crate) struct CannedSource {
+    pub(crate) live: Arc<AtomicI64>,
+    pub(crate) devices: usize,
+    pub(crate) period: Duration,
+    /// The engine's own time a call.
+    pub(crate) call: Duration,
+}
+
+impl CannedSource {
+    pub(crate) fn new() -> Self {
+        CannedSource { live: Arc::default(), devices: 1, period: Duration::from_millis(5), call: Duration::ZERO }
+    }
+}
+
+struct Counted {
+    engine: CannedEngine,
+    live: Arc<AtomicI64>,
+    call: Duration,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.live.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Engine for Counted {
+    fn info(&self) -> &EngineInfo {
+        self.engine.info()
+    }
+    fn infer(&mut self, frames: &[&Frame], answers: &mut Vec<Inference>) -> Result<()> {
+        if !self.call.is_zero() {
+            std::thread::sleep(self.call);
+        }
+        self.engine.infer(frames, answers)
+    }
+    fn memory(&self) -> MemoryFigures {
+        self.engine.memory()
+    }
+    fn recycle(&mut self, spent: Inference) {
+        self.engine.recycle(spent);
+    }
+    fn set_score_floor(&mut self, score_floor: f32) {
+        self.engine.set_score_floor(score_floor);
+    }
+}
+
+impl EngineSource for CannedSource {
+    fn load(&self, bundle: &Bundle, score_floor: f32, _device: usize) -> Result<Box<dyn Engine>> {
+        let model = bundle.model()?;
+        let bias = f32::from_le_bytes([model[0], model[1], model[2], model[3]]);
+        if bias >= 1000.0 {
+            return Err(Error::refused("this network cannot be loaded"));
+        }
+        let mut engine = engine(bias);
+        engine.set_score_floor(score_floor);
+        self.live.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(Counted { engine, live: Arc::clone(&self.live), call: self.call }))
+    }
+
+    fn devices(&self) -> usize {
+        self.devices
+    }
+
+    fn device_memory(&self, _device: usize) -> Option<(Bytes, Bytes)> {
+        Some((Bytes::gib(1), Bytes::gib(8)))
+    }
+
+    fn fit_camera(&self, stream: &str, _camera: Box<dyn Camera>) -> Box<dyn Camera> {
+        Box::new(SmallPictures { stream: stream.into(), number: 0, period: self.period, pool: PixelPool::new() })
+    }
+}
+
+/// A camera of 32 × 24 pixels whose pictures all differ.
+struct SmallPictures {
+    stream: StreamName,
+    number: u64,
+    period: Duration,
+    pool: Arc<PixelPool>,
+}
+
+impl Camera for SmallPictures {
+    fn info(&self) -> SourceInfo {
+        SourceInfo {
+            description: "small pictures".into(),
+            kind: SourceKind::Live,
+            related_frames: true,
+            triggers: false,
+            frames: None,
+        }
+    }
+
+    fn next(&mut self, _patience: Duration) -> Result<Capture> {
+        if !self.period.is_zero() {
+            std::thread::sleep(self.period);
+        }
+        let size = SizePx::new(32, 24);
+        let mut pixels = self.pool.take(3 * size.pixels());
+        let mut state = self.number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        for (at, value) in pixels.as_mut_slice().iter_mut().enumerate() {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let slope = u8::try_from(at % 96).unwrap_or(0);
+            *value = 60 + slope + (state >> 60) as u8;
+        }
+        let picture = Picture { pixels, ..Picture::rgb(size, Vec::new()) };
+        let frame = Frame {
+            stream: Arc::clone(&self.stream),
+            number: self.number,
+            captured_at: Some(SystemTime::now()),
+            arrived: Instant::now(),
+            source: None,
+            part: None,
+            picture,
+        };
+        self.number += 1;
+        Ok(Capture::Frame(Arc::new(frame)))
+    }
+}
+
+/// A folder with a bundle and options to run it.
+pub(crate) struct Line {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) options: Options,
+}
+
+impl Line {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let pictures = folder.path().join("pictures");
+        std::fs::create_dir(&pictures).unwrap();
+        image::RgbImage::new(4, 4).save(pictures.join("a.png")).unwrap();
+        let bundle = folder.path().join("line1.edge");
+        write_bundle(&bundle, 0.0, |_| {});
+        let service = ServiceOptions {
+            state: Some(folder.path().join("state")),
+            call_limit: Some(Duration::from_millis(300)),
+            patience: Duration::from_secs(1),
+            camera_stuck_after: Duration::from_secs(1),
+            echo_every: 50,
+            ..ServiceOptions::default()
+        };
+        let options = Options {
+            bundle,
+            streams: vec![StreamOptions {
+                name: "cam0".into(),
+                spec: SourceSpec::parse(&format!("replay:{}?loop&fps=1", pictures.display())).unwrap(),
+                delivery: Some(Delivery::Newest),
+                wait: false,
+                triggered: false,
+            }],
+            cpu: Default::default(),
+            conf: None,
+            iou: None,
+            output: OutputOptions { file: Some(folder.path().join("rows.jsonl")), ..OutputOptions::default() },
+            service,
+            frames: Some(400),
+            duration: Some(Duration::from_secs(30)),
+        };
+        Line { folder, options }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn run(&self, source: Arc<dyn EngineSource>) -> Result<Outcome> {
+        run::start_with(&self.options, source, &StopFlag::default(), &mut |_| {})
+    }
+
+    /// Runs with one fault.
+    pub(crate) fn run_with(&self, source: CannedSource, fault: Fault) -> (Result<Outcome>, Arc<Injector>) {
+        let injector = Injector::new(Plan { faults: vec![fault] });
+        let outcome = self.run(Injected::over(Arc::new(source), Arc::clone(&injector)));
+        (outcome, injector)
+    }
+
+    /// Every result, as JSON.
+    pub(crate) fn rows(&self) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(self.path("rows.jsonl")).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// A fault that begins at the 100th live frame.
+pub(crate) fn fault(kind: FaultKind, amount: f64, until: Until) -> Fault {
+    Fault { kind, at: 100, amount, until, frames: 1 }
+}

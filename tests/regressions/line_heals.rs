@@ -1,0 +1,144 @@
+//! Issue 6: every injected fault is seen within its bound, repaired without a person, and leaves no trusted answer behind.
+
+use crate::line::{CannedSource, Line, fault};
+use edge_trt::error::ErrorKind;
+use edge_trt::guard::Trust;
+use edge_trt::guard::ladder::Step;
+use edge_trt::run::inject::{FaultKind, Until};
+use edge_trt::run::{Outcome, ledger};
+use std::time::Duration;
+
+fn healed(line: &Line, kind: FaultKind, amount: f64, until: Until) -> (Outcome, Duration) {
+    let (outcome, injector) = line.run_with(CannedSource::new(), fault(kind, amount, until));
+    let outcome = outcome.unwrap_or_else(|error| panic!("{}: {error}", kind.name()));
+    assert_eq!(outcome.incidents.len(), 1, "{}: {:?}", kind.name(), outcome.incidents);
+    let seen_after = outcome.incidents[0].seen_at.saturating_duration_since(injector.begun(0).unwrap());
+    (outcome, seen_after)
+}
+
+#[test]
+fn a_clean_line_has_no_incident() {
+    let line = Line::new();
+    let outcome = line.run(std::sync::Arc::new(CannedSource::new())).unwrap();
+    assert_eq!(outcome.incidents, []);
+    assert_eq!(outcome.results.keys().collect::<Vec<_>>(), [&Trust::Trusted]);
+    assert_eq!(ledger::read(&line.path("state")).unwrap(), (vec![], 0));
+}
+
+#[test]
+fn hard_faults_are_seen_in_the_very_frame_and_climb_as_far_as_needed() {
+    use FaultKind::{Error, Nan, OutOfMemory, Swapped};
+    use Step::{NewContext, ReloadBundle, RetryFrame, Rewarm};
+    for (kind, until, steps) in [
+        (Nan, Until::Frames, &[RetryFrame][..]),
+        (Nan, Until::Load, &[RetryFrame, Rewarm, NewContext]),
+        (Error, Until::Load, &[RetryFrame, Rewarm, NewContext]),
+        (OutOfMemory, Until::Open, &[RetryFrame, Rewarm, NewContext, ReloadBundle]),
+        (Swapped, Until::Load, &[RetryFrame, Rewarm, NewContext]),
+    ] {
+        let mut line = Line::new();
+        line.options.frames = Some(200);
+        let (outcome, seen_after) = healed(&line, kind, 1.0, until);
+        assert_eq!(outcome.incidents[0].steps, steps, "{}", kind.name());
+        assert!(seen_after < Duration::from_millis(500), "{}: {seen_after:?}", kind.name());
+        assert_eq!(outcome.results[&Trust::Fault], 1, "{}: the bad frame itself, and no other", kind.name());
+        let faulty = line.rows().into_iter().find(|row| row["trust"] == "fault").unwrap();
+        assert_eq!(faulty["detections"], serde_json::Value::Null);
+    }
+}
+
+#[test]
+fn silent_drift_is_seen_within_the_interval_and_everything_since_the_last_proof_is_unproven() {
+    for (kind, amount) in
+        [(FaultKind::Shift, 1.0), (FaultKind::Shift, 3.0), (FaultKind::Shift, 10.0), (FaultKind::HighScores, 1.0)]
+    {
+        let mut line = Line::new();
+        line.options.service.proofs.every = Duration::from_millis(300);
+        line.options.service.echo_every = 0;
+        let (outcome, seen_after) = healed(&line, kind, amount, Until::Load);
+        assert_eq!(outcome.incidents[0].steps, [Step::RetryFrame, Step::Rewarm, Step::NewContext], "{}", kind.name());
+        // The interval, a quarter of it while frames wait, and the slowness of a busy machine.
+        assert!(seen_after < Duration::from_millis(300 + 75 + 600), "{} {amount}: {seen_after:?}", kind.name());
+        let (incidents, broken) = ledger::read(&line.path("state")).unwrap();
+        assert_eq!(broken, 0);
+        let first = &incidents[0];
+        let marked = first.results.iter().filter_map(|result| result.frame);
+        let rows = line.rows();
+        let drifted = rows.iter().filter(|row| {
+            row["detections"][0]["box"][0].as_f64() != rows[0]["detections"][0]["box"][0].as_f64()
+                || row["detections"][0]["score"] != rows[0]["detections"][0]["score"]
+        });
+        let drifted: Vec<u64> = drifted.filter_map(|row| row["frame"].as_u64()).collect();
+        let marked: std::collections::BTreeSet<u64> = marked.collect();
+        assert!(!drifted.is_empty());
+        for frame in drifted {
+            assert!(marked.contains(&frame), "frame {frame} has drifted and is not marked: {}", first.why);
+        }
+    }
+}
+
+#[test]
+fn an_echo_that_differs_is_a_fault() {
+    let mut line = Line::new();
+    line.options.service.echo_every = 10;
+    line.options.service.proofs.every = Duration::from_secs(1000);
+    line.options.service.proofs.at_most = Duration::from_secs(1000);
+    // The fault begins between the two runs over one frame: live calls are counted, the echo is one of them.
+    let (outcome, injector) = line.run_with(
+        CannedSource::new(),
+        edge_trt::run::inject::Fault { at: 10, ..fault(FaultKind::Shift, 1.0, Until::Load) },
+    );
+    let outcome = outcome.unwrap();
+    assert_eq!(outcome.incidents.len(), 1);
+    assert!(outcome.incidents[0].what.contains("differs by"), "{:?}", outcome.incidents);
+    assert!(injector.begun(0).is_some());
+    assert!(line.rows().iter().any(|row| row["reasons"][0] == "echo_differs" && row["trust"] == "fault"));
+}
+
+#[test]
+fn a_stuck_call_is_noticed_and_the_engine_replaced() {
+    let line = Line::new();
+    let (outcome, seen_after) = healed(&line, FaultKind::Stuck, 0.8, Until::Never);
+    assert_eq!(outcome.incidents[0].steps, [Step::NewContext]);
+    assert!((Duration::from_millis(290)..Duration::from_millis(1500)).contains(&seen_after), "{seen_after:?}");
+}
+
+#[test]
+fn a_call_that_never_comes_back_and_a_lost_device_end_with_seven_or_go_to_the_standby() {
+    for (kind, amount) in [(FaultKind::Stuck, 30.0), (FaultKind::DeviceLost, 1.0)] {
+        let line = Line::new();
+        let (outcome, _) = line.run_with(CannedSource::new(), fault(kind, amount, Until::Device));
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Device, "{}", kind.name());
+        let line = Line::new();
+        let source = CannedSource { devices: 2, ..CannedSource::new() };
+        let (outcome, _) = line.run_with(source, fault(kind, amount, Until::Device));
+        assert_eq!(outcome.unwrap().incidents[0].steps, [Step::StandbyDevice], "{}", kind.name());
+    }
+}
+
+#[test]
+fn a_fault_that_stays_ends_with_eight_after_three_rounds() {
+    let mut line = Line::new();
+    line.options.service.ladder.pause = Duration::from_millis(10);
+    let (outcome, _) = line.run_with(CannedSource::new(), fault(FaultKind::Nan, 1.0, Until::Never));
+    let error = outcome.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::GuardGaveUp, "{error}");
+    assert!(line.rows().iter().all(|row| row["trust"] != "trusted" || row["frame"].as_u64().unwrap() < 400));
+}
+
+#[test]
+fn cameras_that_freeze_vanish_or_hang_are_opened_again_and_the_engine_is_left_alone() {
+    for (kind, amount, until) in [
+        (FaultKind::Freeze, 1.0, Until::Reopen),
+        (FaultKind::Vanish, 1.0, Until::Reopen),
+        (FaultKind::CameraStuck, 8.0, Until::Never),
+    ] {
+        let mut line = Line::new();
+        line.options.frames = Some(900);
+        let (outcome, _) = line.run_with(CannedSource::new(), fault(kind, amount, until));
+        let outcome = outcome.unwrap();
+        assert_eq!(outcome.incidents, [], "{}", kind.name());
+        let last = line.rows().pop().unwrap();
+        assert_eq!(last["trust"], "trusted", "{}: {last}", kind.name());
+    }
+}
