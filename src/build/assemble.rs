@@ -5,7 +5,7 @@ use super::calibrate::{Calibration, calibrate, one_line};
 use super::compile::{Compiled, Compiler, Request, compile};
 use super::pictures::{PictureFolder, decode, pixel_hash, short_name};
 use super::watcher::Watcher;
-use super::{Options, Prepared, prepare};
+use super::{Options, Prepared, batch, prepare};
 use crate::bundle::golden::{self, GoldenFrame, GoldenSet, RecordOptions};
 use crate::bundle::manifest::{Golden, GoldenKind, Precision, SCHEMA, Target};
 use crate::bundle::{Files, GOLDEN_ANSWERS, MODEL, Manifest, check_output, sha256, stage_with};
@@ -13,7 +13,7 @@ use crate::config::Recipe;
 use crate::decision::Rule;
 use crate::detections::Detector;
 use crate::engine::cpu::CpuOptions;
-use crate::engine::{Engine, cpu};
+use crate::engine::{Engine, InputSpec, cpu};
 use crate::error::{Error, Result};
 use crate::frame::Picture;
 use crate::onnx;
@@ -74,8 +74,11 @@ pub fn assemble(order: &Order, watcher: &mut dyn Watcher) -> Result<Built> {
     check_names(&order.recipe, &prepared.classes)?;
 
     let compiled = compile_plan(order, &prepared, watcher)?;
-    let mut engine = load(order, &prepared, &prepared.model_bytes)?;
+    let mut engine = load(order, &prepared, &prepared.input, &prepared.model_bytes)?;
     watcher.say(&format!("engine: {}, threads: {}", engine.info().backend, engine.info().threads));
+    if let Some(batch_one) = &prepared.batch_one {
+        prove_batch(order, &prepared, batch_one, engine.as_mut(), watcher)?;
+    }
     let calibration = match &order.recipe.calibration {
         Some(folder) => {
             Some(calibrate(engine.as_mut(), &PictureFolder::list(folder)?, &order.recipe.thresholds, watcher)?)
@@ -115,14 +118,31 @@ fn check_names(recipe: &Recipe, classes: &[String]) -> Result<()> {
     }
 }
 
-fn load(order: &Order, prepared: &Prepared, model: &[u8]) -> Result<Box<dyn Engine>> {
+/// Every slot of a rewritten batch answers as the export does.
+fn prove_batch(
+    order: &Order,
+    prepared: &Prepared,
+    batch_one: &[u8],
+    many: &mut dyn Engine,
+    watcher: &mut dyn Watcher,
+) -> Result<()> {
+    let alone = InputSpec { batch: 1, ..prepared.input.clone() };
+    let mut one = load(order, prepared, &alone, batch_one)?;
+    let tolerance = if Tolerances::of(prepared).share == 0.0 {
+        batch::proof::Tolerance { corner_px: 0.1, score: 0.001 }
+    } else {
+        batch::proof::Tolerance { corner_px: 1.0, score: 0.01 }
+    };
+    batch::proof::prove(one.as_mut(), many, tolerance, watcher)
+        .map_err(|error| if error.place().is_some() { error } else { error.at(order.recipe.model.display()) })
+}
+
+fn load(order: &Order, prepared: &Prepared, input: &InputSpec, model: &[u8]) -> Result<Box<dyn Engine>> {
     let floor = order.recipe.thresholds.lowest_score();
     let classes: Arc<[String]> = prepared.classes.clone().into();
-    cpu::load(model, &prepared.input, &prepared.layout, classes, floor, &order.cpu).map_err(|error| {
-        match error.place() {
-            Some(_) => error,
-            None => error.at(order.recipe.model.display()),
-        }
+    cpu::load(model, input, &prepared.layout, classes, floor, &order.cpu).map_err(|error| match error.place() {
+        Some(_) => error,
+        None => error.at(order.recipe.model.display()),
     })
 }
 
@@ -355,7 +375,7 @@ fn finish(
         _ => Ok(Files::new()),
     })?;
     let bundle = staged.open()?;
-    let mut engine = load(order, prepared, &bundle.model()?)?;
+    let mut engine = load(order, prepared, &prepared.input, &bundle.model()?)?;
     let proof = golden::prove(engine.as_mut(), &bundle)?;
     watcher.say(&format!(
         "proved: {} known answers came out right, largest difference {:.4} px and {:.6} in score",

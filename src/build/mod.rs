@@ -13,6 +13,7 @@
 //! one bundle differ from another; [`assemble`] goes the whole way.
 
 pub mod assemble;
+pub mod batch;
 pub mod cache_key;
 mod calibrate;
 mod choice;

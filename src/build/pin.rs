@@ -1,8 +1,8 @@
 //! Fixed shapes: the input's from the model, its metadata and the flags; all others by inference. Nothing is guessed.
 
-use super::Options;
 use super::layout::Output;
 use super::prepare::quoted;
+use super::{Options, batch};
 use crate::engine::{ElementType, InputSpec};
 use crate::error::{Error, Result};
 use crate::onnx::index::GraphIndex;
@@ -24,6 +24,8 @@ pub(super) struct Pinned {
     pub(super) input: InputSpec,
     pub(super) outputs: Vec<Output>,
     pub(super) shapes: Shapes,
+    /// The file at batch 1, where the graph was rewritten to a larger one.
+    pub(super) batch_one: Option<Vec<u8>>,
 }
 
 /// Pins the input of `model`, infers all shapes and writes them into it.
@@ -35,17 +37,22 @@ pub(super) fn pin(
 ) -> Result<Pinned> {
     let declared = Declared::read(model)?;
     let size = size(&declared, metadata, options, decided)?;
-    let batch = batch(model, &declared, metadata, options, decided)?;
+    let batch = pictures_a_run(model, &declared, metadata, options, decided)?;
     let channels = channels(&declared, metadata, decided)?;
     let input = InputSpec { name: declared.name.clone(), batch, channels, size, element: declared.element };
     let dims = [batch, channels, size.height_px, size.width_px].map(i64::from);
     let fixed = declared.dims.iter().all(|dim| dim.known().is_some());
     if !fixed {
-        let fact = Fact::with_fixed_shape(declared.kind, &dims);
+        let own_batch = declared.dims[0].known().unwrap_or(dims[0]);
+        let fact = Fact::with_fixed_shape(declared.kind, &[own_batch, dims[1], dims[2], dims[3]]);
         for info in model.graph_mut().input.iter_mut().filter(|info| info.name == input.name) {
             *info = fact.declare(&input.name);
         }
     }
+    let batch_one = match side(declared.dims[0]) {
+        Some(1) if batch > 1 => Some(widen(model, &dims, &declared, decided)?),
+        _ => None,
+    };
     let shapes = shapes::infer(model)
         .map_err(|error| if batch > 1 && !fixed { error.hint(batch_hint(batch)) } else { error })?;
     let outputs = outputs(model, &shapes, fixed, decided)?;
@@ -53,7 +60,7 @@ pub(super) fn pin(
     if !fixed || model.graph().output.iter().any(|info| Fact::declared(info).fixed().is_none()) {
         write_back(model, &shapes, &outputs);
     }
-    Ok(Pinned { input, outputs, shapes })
+    Ok(Pinned { input, outputs, shapes, batch_one })
 }
 
 /// The one input as the file declares it.
@@ -166,7 +173,21 @@ fn bounded(size: SizePx, declared: &Declared) -> Result<SizePx> {
     Ok(size)
 }
 
-fn batch(
+/// Rewrites an export fixed at batch 1; gives the file as it was.
+fn widen(model: &mut Model, dims: &[i64; 4], declared: &Declared, decided: &mut Vec<String>) -> Result<Vec<u8>> {
+    // What contradicts itself at batch 1 is refused as that, not as a failed rewrite.
+    outputs(model, &shapes::infer(model)?, true, &mut Vec::new())?;
+    let before = model.to_bytes()?;
+    let batch = u32::try_from(dims[0]).unwrap_or(u32::MAX);
+    let operands = batch::rewrite(model, batch).map_err(|error| match error.place() {
+        Some(_) => error,
+        None => error.at(declared.place()),
+    })?;
+    decided.push(format!("batch rewritten from 1 to {batch} as `--batch` says: {operands} shape operands replaced"));
+    Ok(before)
+}
+
+fn pictures_a_run(
     model: &Model,
     declared: &Declared,
     metadata: &Metadata,
@@ -175,6 +196,7 @@ fn batch(
 ) -> Result<u32> {
     let [own, ..] = declared.dims;
     let batch = match (side(own), options.batch, metadata.batch) {
+        (Some(1), Some(asked), _) if (1..=batch::MOST).contains(&asked) => asked,
         (Some(own), Some(asked), _) if own != asked => {
             let baked = baked_batch(model).map_or(declared.place(), |node| format!("{}, {node}", declared.place()));
             return Err(Error::usage(format!(

@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 pub struct Options {
     /// Input size of a dynamic export (`--imgsz`).
     pub imgsz: Option<SizePx>,
-    /// Pictures a run of a dynamic export (`--batch`).
+    /// Pictures a run (`--batch`): a dynamic export is pinned to it, one fixed at batch 1 is rewritten, up to
+    /// [`super::batch::MOST`].
     pub batch: Option<u32>,
     /// How the outputs are to be read (`--layout`).
     pub layout: Option<LayoutChoice>,
@@ -30,6 +31,8 @@ pub struct Options {
 pub struct Prepared {
     /// The graph as it will run, as an ONNX file without side files: static shapes, weights inside.
     pub model_bytes: Vec<u8>,
+    /// The graph at batch 1, where it was rewritten to a larger one: what the slots are compared with.
+    pub batch_one: Option<Vec<u8>>,
     /// Where it came from.
     pub source: manifest::Source,
     /// Input of the network.
@@ -78,6 +81,7 @@ pub fn prepare(mut model: Model, options: &Options) -> Result<Prepared> {
     Ok(Prepared {
         precision_found: precision::count(&model, &pinned.shapes),
         model_bytes: model.to_bytes()?,
+        batch_one: pinned.batch_one,
         source,
         input: pinned.input,
         layout,

@@ -34,5 +34,6 @@ mod r07_device_nodes;
 mod r08_crossed_ids;
 mod s02_plugin_node;
 mod s03_output_count;
+mod s09_batch_slots;
 mod s11_other_sizes;
 mod shared_models;

@@ -59,6 +59,7 @@ fn a_fixed_export_keeps_its_size_and_batch() {
     for name in ["ok", "dynhw"] {
         let options = Options { batch: Some(2), ..Options::default() };
         let error = prepare(name, &options).unwrap().unwrap_err();
+        // These graphs answer from constants: no result follows the pictures, so there is nothing to widen.
         assert!(error.message().contains("batch") && error.place().is_some(), "{error}");
         assert!(error.hint_text().unwrap().contains("batch=2"), "{error}");
     }

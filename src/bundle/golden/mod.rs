@@ -11,7 +11,7 @@ mod synthetic;
 
 pub use proof::{Proof, RecordOptions, frame, hard_fault, prove, prove_set, record};
 pub use service::{Agreement, EXACT_PX, EXACT_SCORE, Prover, compare_echo};
-pub use synthetic::synthetic_pictures;
+pub use synthetic::{synthetic_picture, synthetic_pictures};
 
 use super::{Bundle, Files, GOLDEN_ANSWERS};
 use crate::error::{Error, Result};

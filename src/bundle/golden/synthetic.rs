@@ -12,6 +12,11 @@ pub fn synthetic_pictures(input: SizePx) -> Vec<Picture> {
     [input, input, wide, tall].into_iter().zip(1u64..).map(|(size, seed)| draw(at_least_one(size), seed)).collect()
 }
 
+/// A picture of `size` for `seed`; pictures of different seeds differ.
+pub fn synthetic_picture(size: SizePx, seed: u64) -> Picture {
+    draw(at_least_one(size), seed)
+}
+
 fn at_least_one(size: SizePx) -> SizePx {
     SizePx::new(size.width_px.max(1), size.height_px.max(1))
 }

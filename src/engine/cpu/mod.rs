@@ -100,6 +100,7 @@ pub fn load(
         buffer,
         filler: Filler::new(),
         letterboxes: Vec::new(),
+        filled: 0,
         scratch: Scratch::default(),
         spare: Vec::new(),
         known,
@@ -188,6 +189,16 @@ impl InputBuffer {
         }
     }
 
+    /// Grey again in the slots from `used` to `filled`, which held pictures before and hold none now.
+    fn clear(&mut self, slot_length: usize, used: usize, filled: usize) {
+        let stale = used.min(filled) * slot_length..filled * slot_length;
+        match self {
+            InputBuffer::F32(values) => values[stale].fill(Sample::from_grey(PADDING)),
+            InputBuffer::F16(values) => values[stale].fill(Sample::from_grey(PADDING)),
+            InputBuffer::U8(values) => values[stale].fill(PADDING),
+        }
+    }
+
     /// Fills the place of picture `slot`.
     fn fill(
         &mut self,
@@ -213,6 +224,8 @@ struct CpuEngine {
     buffer: InputBuffer,
     filler: Filler,
     letterboxes: Vec<Letterbox>,
+    /// Slots of the buffer that hold pictures.
+    filled: usize,
     scratch: Scratch,
     spare: Vec<Candidates>,
     /// Weights, input and outputs; what the backend takes for itself is not known.
@@ -223,6 +236,8 @@ impl CpuEngine {
     fn preprocess(&mut self, frames: &[&Frame]) -> Result<()> {
         let InputSpec { channels, size, .. } = self.info.input;
         self.letterboxes.clear();
+        self.buffer.clear(index(channels) * size.pixels(), frames.len(), self.filled);
+        self.filled = frames.len();
         for (slot, frame) in frames.iter().enumerate() {
             let letterbox = Letterbox::fit(frame.picture.size, size);
             self.buffer

@@ -22,6 +22,7 @@ use super::index::GraphIndex;
 use super::{Model, node, tensor};
 use crate::error::{Error, Result};
 use call::{Call, Rule};
+use onnx_protobuf::{GraphProto, NodeProto};
 use std::collections::HashMap;
 
 /// Highest rank of a tensor; keeps hostile graphs small.
@@ -52,6 +53,38 @@ impl Shapes {
         self.facts.get(name).unwrap_or(&Fact::NOTHING)
     }
 
+    /// What is known before the first node has run: the declared inputs and the weights.
+    pub fn at_inputs(graph: &GraphProto) -> Shapes {
+        let mut shapes = Shapes::default();
+        for input in GraphIndex::new(graph).inputs() {
+            shapes.facts.insert(input.name.clone(), Fact::declared(input));
+        }
+        for weight in &graph.initializer {
+            shapes.facts.insert(weight.name.clone(), Fact::of_tensor(weight));
+        }
+        shapes
+    }
+
+    /// Adds tensor `name`.
+    pub fn declare(&mut self, name: &str, fact: Fact) {
+        self.facts.insert(name.to_owned(), fact);
+    }
+
+    /// Adds the results of `node`, whose inputs must be known already.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Refused`] when its inputs contradict each other.
+    pub fn step(&mut self, node: &NodeProto) -> Result<()> {
+        let outcome = outputs(node, self).map_err(|error| error.at(node::place(node)))?;
+        if let Some(reason) = outcome.reason {
+            self.unknown.push(UnknownNode { place: node::place(node), reason });
+        }
+        for (name, fact) in node.output.iter().zip(outcome.facts) {
+            self.facts.insert(name.clone(), fact);
+        }
+        Ok(())
+    }
+
     /// The shape of tensor `name` when every dimension is known.
     pub fn fixed(&self, name: &str) -> Option<Vec<i64>> {
         self.fact(name).fixed()
@@ -64,22 +97,10 @@ impl Shapes {
 /// [`crate::ErrorKind::Refused`] naming the node whose inputs contradict each other.
 pub fn infer(model: &Model) -> Result<Shapes> {
     let graph = model.graph();
-    let index = GraphIndex::new(graph);
-    let mut shapes = Shapes::default();
-    for input in index.inputs() {
-        shapes.facts.insert(input.name.clone(), Fact::declared(input));
-    }
-    for weight in &graph.initializer {
-        shapes.facts.insert(weight.name.clone(), Fact::of_tensor(weight));
-    }
-    for position in index.run_order()? {
-        let Some(node) = graph.node.get(position) else { continue };
-        let outcome = outputs(node, &shapes).map_err(|error| error.at(node::place(node)))?;
-        if let Some(reason) = outcome.reason {
-            shapes.unknown.push(UnknownNode { place: node::place(node), reason });
-        }
-        for (name, fact) in node.output.iter().zip(outcome.facts) {
-            shapes.facts.insert(name.clone(), fact);
+    let mut shapes = Shapes::at_inputs(graph);
+    for position in GraphIndex::new(graph).run_order()? {
+        if let Some(node) = graph.node.get(position) {
+            shapes.step(node)?;
         }
     }
     Ok(shapes)
@@ -90,7 +111,7 @@ struct Outcome {
     reason: Option<String>,
 }
 
-fn outputs(node: &onnx_protobuf::NodeProto, shapes: &Shapes) -> Result<Outcome> {
+fn outputs(node: &NodeProto, shapes: &Shapes) -> Result<Outcome> {
     let nothing = |reason: String| Outcome { facts: vec![Fact::NOTHING; node.output.len()], reason: Some(reason) };
     let rule = if node::is_default_domain(node) { rule(&node.op_type) } else { None };
     let Some(rule) = rule else {
