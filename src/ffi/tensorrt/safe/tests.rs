@@ -364,8 +364,11 @@ fn another_flavour_under_the_name_and_a_parser_of_another_release_are_refused() 
 #[test]
 fn real_libraries_are_not_asked_without_a_driver() {
     for (flavour, variable) in [(Flavour::Trt8, "EDGE_TENSORRT_8_DIR"), (Flavour::Trt10, "EDGE_TENSORRT_10_DIR")] {
-        let Some(directory) = std::env::var_os(variable).map(PathBuf::from) else {
-            crate::test_inputs::skipped(flavour.name(), &format!("{variable} names no folder with {}", flavour.product()));
+        let Some(directory) = std::env::var_os(variable).map(std::path::PathBuf::from) else {
+            crate::test_inputs::skipped(
+                flavour.name(),
+                &format!("{variable} names no folder with {}", flavour.product()),
+            );
             continue;
         };
         let library = Library::open(flavour, &Search { directory: Some(directory) }).unwrap();
@@ -373,7 +376,9 @@ fn real_libraries_are_not_asked_without_a_driver() {
         if crate::ffi::cuda::Driver::load().is_ok() {
             continue;
         }
-        for error in [Builder::new(&library).map(|_| ()).unwrap_err(), Runtime::new(&library, None).map(|_| ()).unwrap_err()] {
+        for error in
+            [Builder::new(&library).map(|_| ()).unwrap_err(), Runtime::new(&library, None).map(|_| ()).unwrap_err()]
+        {
             assert_eq!(error.kind(), crate::ErrorKind::MachineLacks);
             assert!(error.message().contains("found no CUDA driver"), "{error}");
         }
