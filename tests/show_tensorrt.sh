@@ -18,7 +18,7 @@ has_driver=$(ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1' && echo yes || t
 expect() {
   local code=$1 words=$2 found=0
   shift 2
-  printf '$ edge-build %s\n' "${*#$program}"
+  printf '$ %s\n' "${*//"${program%build}"/edge-}"
   "$@" >"$work/said" 2>&1 || found=$?
   tail -n 6 "$work/said" | cut -c1-220
   if [ "$found" != "$code" ] || ! grep -q -- "$words" "$work/said"; then
@@ -54,6 +54,8 @@ if [ -z "$has_driver" ]; then
     fi
     EDGE_TENSORRT_DIR=$folder expect 10 'this machine has no GPU' "$program" "$model" --target orin-nano-8gb \
       --flavour "trt${family%%:*}" -o "$work/real.edge"
+    EDGE_TENSORRT_DIR=$folder expect 10 'found no CUDA driver' "${program%build}run" doctor --flavour "trt${family%%:*}"
+    grep -q "^TensorRT ${family%%:*} .* in $folder" "$work/said" || { cat "$work/said"; echo "the library was not found"; exit 1; }
     EDGE_TENSORRT_DIR=$folder expect 10 'found no CUDA driver' "$program" finish "$work/orin.edge"
     [ ! -e "$work/real.edge" ] || { echo "a refused build left a file"; exit 1; }
   done

@@ -2,6 +2,7 @@
 
 use crate::bundle;
 use crate::camera::{CameraRequest, Place, SourceKind, SourceSpec, sim};
+use crate::cli::doctor::{self, DoctorArgs};
 use crate::cli::sample::SampleBundle;
 use crate::cli::{StopRequest, Terminal};
 use crate::config::run::{CpuConfig, HttpConfig, OutputConfig, RunConfig, StreamConfig, check_names};
@@ -33,6 +34,8 @@ enum Command {
     /// Render the simulated line to files
     #[command(subcommand)]
     Sim(SimCommand),
+    /// Say what this machine has and lacks: drivers, libraries, devices, memory, clocks, heat
+    Doctor(DoctorArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -182,6 +185,7 @@ pub fn main(typed: Typed, terminal: &mut Terminal) -> Result<()> {
         Some(Command::Sim(SimCommand::Render { folder, frames, seed, options })) => {
             render(&folder, frames, seed, &options, terminal)
         }
+        Some(Command::Doctor(typed)) => doctor::run(typed, terminal),
         None => run_streams(typed.run, terminal),
     }
 }

@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | [`cuda`] | the CUDA driver | at run time, probed before the first call |
 //! | [`lane`] | the project's own kernels beside TensorRT | compiled in as PTX |
+//! | [`nvml`] | NVIDIA's management library: heat, clocks, memory errors | at run time, where a driver brings it |
 //! | [`onnxruntime`] | ONNX Runtime | at run time |
 //! | [`storage`] | the file system: free space | always there |
 //! | [`tensorrt`] | TensorRT 8.5 to 11 and TensorRT-RTX, through hand-declared virtual tables | at run time, table chosen by version |
@@ -11,6 +12,7 @@
 
 pub mod cuda;
 pub mod lane;
+pub mod nvml;
 pub mod onnxruntime;
 pub mod storage;
 pub mod tensorrt;

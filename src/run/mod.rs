@@ -7,6 +7,7 @@
 mod cameras;
 pub mod clerk;
 pub mod depot;
+pub mod doctor;
 pub mod host;
 pub mod inject;
 pub mod inspector;

@@ -29,8 +29,8 @@ fn compile_double(source: &str, target: &Path, defines: &[&str]) {
 }
 
 /// A machine with a double of a GPU of compute capability 8.7 and of one TensorRT.
-struct Machine {
-    bench: Bench,
+pub(crate) struct Machine {
+    pub(crate) bench: Bench,
 }
 
 impl Machine {
@@ -46,7 +46,7 @@ impl Machine {
         Machine { bench }
     }
 
-    fn trt10(defines: &[&str]) -> Machine {
+    pub(crate) fn trt10(defines: &[&str]) -> Machine {
         let defines = [&["FAMILY=1", "NUMBER=100300"], defines].concat();
         Machine::new("libnvinfer.so.10", "libnvonnxparser.so.10", &defines)
     }
@@ -57,7 +57,11 @@ impl Machine {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = self.bench.command(Path::new(edge_build()), arguments);
+        self.command_of(edge_build(), arguments)
+    }
+
+    pub(crate) fn command_of(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = self.bench.command(Path::new(program), arguments);
         command
             .env("LD_LIBRARY_PATH", self.bench.path("driver"))
             .env("EDGE_TENSORRT_DIR", self.bench.path("tensorrt"))
@@ -65,12 +69,12 @@ impl Machine {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Ran {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
         self.command(arguments).output().unwrap().into()
     }
 }
 
-const MODEL: [&str; 5] = ["model.onnx", "--names", "names.txt", "--cpu-backend", "rten"];
+pub(crate) const MODEL: [&str; 5] = ["model.onnx", "--names", "names.txt", "--cpu-backend", "rten"];
 
 fn with(more: &[&'static str]) -> Vec<&'static str> {
     [&MODEL[..], more].concat()

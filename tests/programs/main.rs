@@ -9,6 +9,7 @@ mod build_bundle;
 mod build_plan;
 mod run_bad_input;
 mod run_camera;
+mod run_doctor;
 mod run_sim;
 mod run_triggers;
 mod workbench;

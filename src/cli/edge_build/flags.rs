@@ -88,7 +88,7 @@ pub struct BuildFlags {
     /// Network input in pixels, where the model leaves it open
     #[arg(long, value_name = "N|WIDTHxHEIGHT")]
     pub imgsz: Option<String>,
-    /// Pictures a run; an export fixed at batch 1 is rewritten for up to 32
+    /// Pictures a run; an export fixed at 1 is rewritten for up to 32
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub batch: Option<u32>,
     /// How the outputs are to be read, where shape and metadata leave two readings
