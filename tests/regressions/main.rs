@@ -37,3 +37,4 @@ mod s03_output_count;
 mod s09_batch_slots;
 mod s11_other_sizes;
 mod shared_models;
+mod ten_thousand_parts;

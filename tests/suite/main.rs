@@ -16,4 +16,3 @@ mod cases;
 mod models;
 mod sample_model;
 mod simulated_day;
-mod ten_thousand_parts;

@@ -13,7 +13,10 @@ use edge_trt::guard::picture::PictureStats;
 use edge_trt::guard::{Guard, Reason, StreamTraits, Trust};
 use edge_trt::run::clerk::Clerk;
 use edge_trt::run::depot::{Sight, Work};
+use edge_trt::run::host::Host;
 use edge_trt::run::inspector::{Inspector, Parts, StreamPlace};
+use edge_trt::run::present::Present;
+use edge_trt::sinks::http::Board;
 use edge_trt::sinks::row::{EngineStamp, Row};
 use edge_trt::telemetry::Telemetry;
 use std::collections::BTreeMap;
@@ -89,15 +92,13 @@ impl Day {
         let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("engines/sample/sample.edge");
         let bundle = Bundle::open(&sample).unwrap();
         let manifest = bundle.manifest();
-        let engine = cpu::load(
-            &bundle.model().unwrap(),
-            &manifest.input,
-            &manifest.layout,
-            manifest.classes.clone().into(),
-            manifest.thresholds.lowest_score(),
-            &CpuOptions { backend: CpuBackend::Rten, threads: None },
-        )
-        .unwrap();
+        let (model, spec, layout) = (bundle.model().unwrap(), manifest.input.clone(), manifest.layout.clone());
+        let (classes, floor) = (manifest.classes.clone(), manifest.thresholds.lowest_score());
+        let load = move || {
+            let options = CpuOptions { backend: CpuBackend::Rten, threads: None };
+            cpu::load(&model, &spec, &layout, classes.into(), floor, &options)
+        };
+        let host = Host::start(Box::new(load), Duration::from_secs(60), &|| {}).unwrap();
         let rule = Rule::new(manifest.decision.as_ref().unwrap(), &manifest.classes).unwrap();
         let clerk = Arc::new(Clerk::new(vec!["line".into()], rule.deadline()));
         let traits = StreamTraits { live: true, related_frames: true, triggered: false };
@@ -105,18 +106,20 @@ impl Day {
         let stamp = EngineStamp {
             bundle: manifest.name.clone(),
             sha256: bundle.id().to_owned(),
-            backend: engine.info().backend.clone(),
-            classes: Arc::clone(&engine.info().classes),
+            backend: host.info().backend.clone(),
+            classes: Arc::clone(&host.info().classes),
         };
         let inspector = Inspector::new(Parts {
-            engine,
+            host,
+            call_limit: Duration::from_secs(60),
+            echo_every: 0,
+            board: Board::new(Vec::new()),
             thresholds: manifest.thresholds.clone(),
             reported: None,
             rule: Some(rule),
-            streams: vec![StreamPlace { name: "line".into(), guard, triggered: true }],
+            streams: vec![StreamPlace { name: "line".into(), guard, traits, triggered: true }],
             clerk: Arc::clone(&clerk),
-            stamp: stamp.into(),
-            proved_at: Some(SystemTime::now()),
+            present: Present::new(stamp, Some(SystemTime::now()), true),
             telemetry: Telemetry::new(),
         })
         .unwrap();
@@ -150,8 +153,8 @@ impl Day {
             part,
             picture: Sight::Frame(Arc::new(frame), Box::new(stats)),
         };
-        let (row, fatal) = self.inspector.inspect(0, work);
-        assert!(fatal.is_none(), "{fatal:?}");
+        let (row, alarm) = self.inspector.inspect(0, work);
+        assert!(alarm.is_none(), "the engine is healthy all day: {alarm:?}");
         (truth, row)
     }
 
