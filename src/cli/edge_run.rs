@@ -4,16 +4,20 @@ use crate::bundle;
 use crate::camera::{CameraRequest, Place, SourceKind, SourceSpec, sim};
 use crate::cli::doctor::{self, DoctorArgs};
 use crate::cli::sample::SampleBundle;
+use crate::cli::service::{self, StateArgs, UnprovenCommand};
 use crate::cli::{StopRequest, Terminal};
 use crate::config::run::{CpuConfig, HttpConfig, OutputConfig, RunConfig, StreamConfig, check_names};
 use crate::engine::cpu::{CpuBackend, CpuOptions};
 use crate::error::{Error, Result};
+use crate::ffi::signal;
 use crate::run::depot::Delivery;
 use crate::run::stop::{StopFlag, StopReason};
 use crate::run::{self, Options, OutputOptions, ServiceOptions, StreamOptions};
 use crate::sinks::http::{HttpOptions, Listen};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Runs a bundle on cameras and notices when its own answers go wrong.
@@ -36,6 +40,11 @@ enum Command {
     Sim(SimCommand),
     /// Say what this machine has and lacks: drivers, libraries, devices, memory, clocks, heat
     Doctor(DoctorArgs),
+    /// Results that stood on a self-test which then failed
+    #[command(subcommand)]
+    Unproven(UnprovenCommand),
+    /// Ask a running line for the last bundle that worked
+    Rollback(StateArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -129,6 +138,9 @@ struct RunArgs {
     /// Folder for what outlives the process: unproven results, the last good bundle
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// Take a new bundle when its file changes, after it has proved itself beside the old one
+    #[arg(long)]
+    watch: bool,
     /// Least time between two self-tests with a known answer [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     proof_every: Option<Duration>,
@@ -186,6 +198,8 @@ pub fn main(typed: Typed, terminal: &mut Terminal) -> Result<()> {
             render(&folder, frames, seed, &options, terminal)
         }
         Some(Command::Doctor(typed)) => doctor::run(typed, terminal),
+        Some(Command::Unproven(command)) => service::unproven(command, terminal),
+        Some(Command::Rollback(args)) => service::rollback(args, terminal),
         None => run_streams(typed.run, terminal),
     }
 }
@@ -212,11 +226,33 @@ fn run_streams(typed: RunArgs, terminal: &mut Terminal) -> Result<()> {
     let stop = StopFlag::default();
     let raised = stop.clone();
     StopRequest::call_on_signals(move || raised.raise(StopReason::Interrupted))?;
+    reload_on_hang_up(&options, &stop)?;
     let outcome = run::start(&options, &stop, &mut |line| terminal.say(line))?;
     let total: u64 = outcome.results.values().sum();
     let parts: Vec<String> = outcome.results.iter().map(|(trust, count)| format!("{count} {}", trust.name())).collect();
     terminal.say(format!("{total} results: {}", if parts.is_empty() { "none".into() } else { parts.join(", ") }));
     Ok(())
+}
+
+/// SIGHUP asks for the bundle's file, where no terminal hangs up with it.
+fn reload_on_hang_up(options: &Options, stop: &StopFlag) -> Result<()> {
+    if std::io::stderr().is_terminal() {
+        return Ok(());
+    }
+    signal::catch_hang_up().map_err(|error| Error::unexpected("SIGHUP cannot be caught").because(error))?;
+    let (door, stop) = (Arc::clone(&options.service.reload.door), stop.clone());
+    let look = move || {
+        while !stop.sleep(Duration::from_millis(200)) {
+            if signal::take_hang_up() {
+                door.ask();
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(look)
+        .map(drop)
+        .map_err(|error| Error::unexpected("the thread for signals cannot be started").because(error))
 }
 
 /// Checks what was typed against itself and against the configuration file.
@@ -244,7 +280,7 @@ fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
         iou: typed.iou,
         frames: typed.frames,
         duration: typed.duration,
-        service: service(typed.state, typed.proof_every),
+        service: look_after(typed.state, typed.proof_every, typed.watch),
         output: OutputOptions {
             http: http(typed.listen, typed.token_file, typed.read_only, &config.http, live)?,
             terminal: !typed.quiet,
@@ -256,9 +292,10 @@ fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
 }
 
 /// The state folder as typed, or the one that systemd has made (`StateDirectory=`).
-fn service(state: Option<PathBuf>, proof_every: Option<Duration>) -> ServiceOptions {
+fn look_after(state: Option<PathBuf>, proof_every: Option<Duration>, watch: bool) -> ServiceOptions {
     let of_systemd = || std::env::split_paths(&std::env::var_os("STATE_DIRECTORY")?).next();
     let mut service = ServiceOptions { state: state.or_else(of_systemd), ..ServiceOptions::default() };
+    service.reload.watch = watch;
     if let Some(every) = proof_every {
         service.proofs.every = every;
         service.proofs.at_most = service.proofs.at_most.max(every);

@@ -6,6 +6,7 @@ mod doctor;
 pub mod edge_build;
 pub mod edge_run;
 mod sample;
+mod service;
 mod terminal;
 
 pub use terminal::Terminal;

@@ -9,7 +9,7 @@ use crate::units::{BoxPx, SizePx, float, index};
 ///
 /// Time is bounded by `candidates_before_nms` × `boxes` comparisons: a candidate is compared with kept boxes only, and the
 /// search ends when `boxes` are kept.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Detector {
     thresholds: Thresholds,
     /// Least score by class id.

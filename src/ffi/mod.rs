@@ -6,6 +6,7 @@
 //! | [`lane`] | the project's own kernels beside TensorRT | compiled in as PTX |
 //! | [`nvml`] | NVIDIA's management library: heat, clocks, memory errors | at run time, where a driver brings it |
 //! | [`onnxruntime`] | ONNX Runtime | at run time |
+//! | [`signal`] | the kernel: SIGHUP | always there |
 //! | [`storage`] | the file system: free space | always there |
 //! | [`tensorrt`] | TensorRT 8.5 to 11 and TensorRT-RTX, through hand-declared virtual tables | at run time, table chosen by version |
 //! | [`v4l2`] | cameras through Video4Linux2 | device nodes |
@@ -14,6 +15,7 @@ pub mod cuda;
 pub mod lane;
 pub mod nvml;
 pub mod onnxruntime;
+pub mod signal;
 pub mod storage;
 pub mod tensorrt;
 pub mod v4l2;

@@ -14,6 +14,7 @@ mod checks;
 mod judge;
 pub mod ladder;
 mod limits;
+pub mod memory;
 pub mod picture;
 pub mod reference;
 pub mod schedule;

@@ -342,6 +342,11 @@ impl Inspector {
         }
     }
 
+    /// The boxes of the last frame at the manifest's thresholds.
+    pub(super) fn judged(&self) -> &[Detection] {
+        &self.boxes
+    }
+
     /// The engine, for recovery.
     pub(super) fn host(&mut self) -> &mut Host {
         &mut self.host

@@ -12,6 +12,7 @@ pub mod host;
 pub mod inject;
 pub mod inspector;
 pub mod ledger;
+mod memory;
 pub mod notify;
 mod outlet;
 pub mod present;
@@ -29,7 +30,7 @@ use crate::engine::cpu::CpuOptions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::StreamName;
 use crate::guard::{Guard, Reason, StreamTraits, Trust};
-use crate::sinks::http::{Board, Phase, StreamSetup, Trigger};
+use crate::sinks::http::{Board, Command, Phase, StreamSetup, Trigger};
 use crate::sinks::row::Row;
 use crate::telemetry::{Labels, Metric, Telemetry};
 use crate::units::milliseconds;
@@ -47,13 +48,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use stop::{StopFlag, StopReason};
 use stream::Stream;
 use teller::{RowSender, Teller};
 
 pub use outlet::OutputOptions;
+pub use service::reload::{ROLLBACK_REQUEST, ReloadDoor, ReloadOptions, Settled};
 pub use service::{Incident, ServiceOptions};
 
 /// One stream to run.
@@ -151,7 +153,8 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
     let outlet = outlet::Outlet::open(&options.output, live, triggered, &board, &telemetry, say)?;
 
     board.set_phase(Phase::Proving);
-    let loading = Loading { source: &source, options, board: &board, device: 0, before: None, show: true };
+    let tick = || board.heartbeat();
+    let loading = Loading { source: &source, options, tick: &tick, device: 0, before: None, show: Some(&board) };
     let ready = loading.ready(Arc::clone(&bundle))?;
     say(&ready.line(since));
     let present = Present::new(ready.stamp(), Some(ready.proved_at), has_rule);
@@ -184,7 +187,7 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
         present: Arc::clone(&present),
         telemetry: Arc::clone(&telemetry),
     })?;
-    let shared = Shared { options, source, telemetry, board, stop: stop.clone(), present };
+    let shared = Shared { options, source, telemetry, board, stop: stop.clone(), present, clerk: Arc::clone(&clerk) };
     let kept = ReadyParts { bundle, prover: ready.prover, call_limit: ready.call_limit, proof_cost: ready.proof_cost };
     let service = Service::new(&shared, kept);
     if live {
@@ -247,6 +250,7 @@ struct Shared<'a> {
     board: Arc<Board>,
     stop: StopFlag,
     present: Arc<Present>,
+    clerk: Arc<Clerk>,
 }
 
 struct Run<'a> {
@@ -279,6 +283,9 @@ impl Run<'_> {
                 let (rows, blank) = (rows.clone(), Arc::clone(&blank));
                 scope.spawn(move || self.watch_deadlines(&rows, &blank))
             };
+            if let Some(commands) = outlet.commands {
+                scope.spawn(move || self.take_commands(&commands));
+            }
             if let Some(triggers) = outlet.triggers {
                 scope.spawn(move || self.take_triggers(&triggers));
             }
@@ -367,6 +374,10 @@ impl Run<'_> {
                 Taken::Over => break,
             };
             outcome.unreadable += u64::from(matches!(work.picture, Sight::Unreadable(_)));
+            let frame = match &work.picture {
+                Sight::Frame(frame, _) if service.shadows() => Some(Arc::clone(frame)),
+                _ => None,
+            };
             let (row, alarm) = inspector.inspect(lane, *work);
             if alarm.as_ref().is_some_and(|alarm| alarm.cause.is_some()) {
                 board.set_phase(Phase::Fault);
@@ -374,8 +385,12 @@ impl Run<'_> {
             *outcome.results.entry(row.trust).or_default() += 1;
             service.note(&row);
             cameras.note(lane, &row);
+            let trusted = row.trust != Trust::Fault;
             rows.put(row, deliveries[lane] == Delivery::Every);
             service.act_on(&mut inspector, alarm)?;
+            if let Some(frame) = frame.filter(|_| trusted) {
+                service.shadow(&frame, inspector.judged());
+            }
             answered += 1;
             if options.frames.is_some_and(|frames| answered >= frames) {
                 break;
@@ -394,6 +409,20 @@ impl Run<'_> {
             if let Err(error) = opened {
                 log::warn!("trigger of stream {}, part `{}` refused: {error}", trigger.stream, trigger.part);
                 self.shared.telemetry.count(Metric::TriggersRefused, Labels::reason("part_id"));
+            }
+        }
+    }
+
+    /// Hands commands that came over HTTP to the service.
+    fn take_commands(&self, commands: &Receiver<Command>) {
+        const PATIENCE: Duration = Duration::from_millis(100);
+        let door = &self.shared.options.service.reload.door;
+        while !self.shared.stop.is_raised() {
+            match commands.recv_timeout(PATIENCE) {
+                Ok(Command::Reload) => door.ask(),
+                Ok(Command::Rollback) => door.ask_rollback(),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
             }
         }
     }

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::run::Say;
 use crate::sinks::Sink;
-use crate::sinks::http::{Board, HttpOptions, Server, Trigger};
+use crate::sinks::http::{Board, Command, HttpOptions, Server, Trigger};
 use crate::sinks::json::{JsonLines, Keeping, Rotation};
 use crate::sinks::metrics::RowMetrics;
 use crate::sinks::save::{AnnotatedPictures, SaveFormat, SaveOptions};
@@ -35,6 +35,7 @@ pub(super) struct Outlet {
     pub(super) sinks: Vec<Box<dyn Sink>>,
     pub(super) server: Option<Server>,
     pub(super) triggers: Option<Receiver<Trigger>>,
+    pub(super) commands: Option<Receiver<Command>>,
 }
 
 impl Outlet {
@@ -62,9 +63,13 @@ impl Outlet {
             sinks.push(Box::new(TerminalLine::new(Box::new(std::io::stderr()), mode, Arc::clone(telemetry))));
         }
         let mut triggers = None;
+        let mut commands = None;
         let server = match &options.http {
             Some(http) => {
                 let mut http = http.clone();
+                let (sender, receiver) = sync_channel(1);
+                http.commands = Some(sender);
+                commands = Some(receiver);
                 if triggered {
                     let (sender, receiver) = sync_channel(WAITING_TRIGGERS);
                     http.triggers = Some(sender);
@@ -77,6 +82,6 @@ impl Outlet {
         for line in server.iter().flat_map(Server::start_lines) {
             say(&line);
         }
-        Ok(Outlet { sinks, server, triggers })
+        Ok(Outlet { sinks, server, triggers, commands })
     }
 }

@@ -43,12 +43,13 @@ pub(super) struct Ready {
 pub(super) struct Loading<'a> {
     pub(super) source: &'a Arc<dyn EngineSource>,
     pub(super) options: &'a Options,
-    pub(super) board: &'a Board,
+    /// Called several times a second while this waits.
+    pub(super) tick: &'a dyn Fn(),
     pub(super) device: usize,
     /// The prover of an engine of the same bundle on the same device, whose answers bind this one.
     pub(super) before: Option<&'a Prover>,
-    /// Whether the board shows the phases: at the start, not beside a running engine.
-    pub(super) show: bool,
+    /// The board that shows the phases: at the start, not beside a running engine.
+    pub(super) show: Option<&'a Board>,
 }
 
 impl Loading<'_> {
@@ -60,12 +61,12 @@ impl Loading<'_> {
         if let Some(before) = self.before {
             prover.inherit(before);
         }
-        let tick = || self.board.heartbeat();
-        let mut host = Host::start(self.loader(&bundle), LOAD_LIMIT, &tick)?;
+        let tick = self.tick;
+        let mut host = Host::start(self.loader(&bundle), LOAD_LIMIT, tick)?;
         let load_ms = milliseconds(since.elapsed());
         self.show(Phase::WarmingUp);
         let warming = Instant::now();
-        warm_up(&mut host, manifest.input.size, FIRST_CALL_LIMIT, &tick)?;
+        warm_up(&mut host, manifest.input.size, FIRST_CALL_LIMIT, tick)?;
         let warm_up_ms = milliseconds(warming.elapsed());
         self.show(Phase::Proving);
         let mut ready = Ready {
@@ -80,7 +81,7 @@ impl Loading<'_> {
             bundle,
         };
         let proving = Instant::now();
-        let (_, slowest) = prove_all(&mut ready.host, &mut ready.prover, FIRST_CALL_LIMIT, &tick, true)
+        let (_, slowest) = prove_all(&mut ready.host, &mut ready.prover, FIRST_CALL_LIMIT, tick, true)
             .map_err(|error| at_start(error, &ready.bundle))?;
         ready.proved_at = SystemTime::now();
         ready.proof_ms = milliseconds(proving.elapsed());
@@ -97,13 +98,19 @@ impl Loading<'_> {
     }
 
     fn show(&self, phase: Phase) {
-        if self.show {
-            self.board.set_phase(phase);
+        if let Some(board) = self.show {
+            board.set_phase(phase);
         }
     }
 }
 
 impl Ready {
+    /// An engine that has been in service before.
+    pub(super) fn again(bundle: Arc<Bundle>, host: Host, prover: Prover, call_limit: Duration) -> Self {
+        let (proof_cost, proved_at) = (Duration::ZERO, SystemTime::now());
+        Ready { bundle, host, prover, call_limit, proof_cost, proved_at, load_ms: 0.0, warm_up_ms: 0.0, proof_ms: 0.0 }
+    }
+
     /// The line for people.
     pub(super) fn line(&self, since: Instant) -> String {
         let (manifest, info) = (self.bundle.manifest(), self.host.info());

@@ -1,13 +1,19 @@
 //! In service: proofs between frames, and the way back after a fault. The guard decides, this carries out.
 
+pub(super) mod reload;
+
 use crate::bundle::Bundle;
 use crate::bundle::golden::{Prover, hard_fault};
 use crate::decision::Rule;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::ladder::{Action, Cause, Ladder, LadderLimits, Step};
+use crate::guard::memory::MemoryLimits;
 use crate::guard::schedule::{ProofLimits, ProofSchedule};
+use crate::run::clerk::Clerk;
+use crate::run::host::Host;
 use crate::run::inspector::{Alarm, Inspector, Installed};
 use crate::run::ledger::Ledger;
+use crate::run::memory::MemoryWatch;
 use crate::run::present::Present;
 use crate::run::ready::{self, Loading, Ready};
 use crate::run::source::EngineSource;
@@ -16,6 +22,7 @@ use crate::run::{Options, Shared};
 use crate::sinks::http::{Board, Phase};
 use crate::sinks::row::Row;
 use crate::telemetry::{Labels, Metric, Telemetry};
+use reload::{ReloadOptions, Reloader};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -37,6 +44,10 @@ pub struct ServiceOptions {
     pub camera_stuck_after: Duration,
     /// The recovery ladder.
     pub ladder: LadderLimits,
+    /// The memory watch.
+    pub memory: MemoryLimits,
+    /// How bundles are replaced while the line runs.
+    pub reload: ReloadOptions,
 }
 
 impl Default for ServiceOptions {
@@ -49,6 +60,8 @@ impl Default for ServiceOptions {
             patience: Duration::from_secs(20),
             camera_stuck_after: Duration::from_secs(20),
             ladder: LadderLimits::default(),
+            memory: MemoryLimits::default(),
+            reload: ReloadOptions::default(),
         }
     }
 }
@@ -93,6 +106,12 @@ pub(super) struct Service<'a> {
     next_golden: usize,
     suspicious: bool,
     incidents: Vec<Incident>,
+    clerk: Arc<Clerk>,
+    memory: MemoryWatch,
+    reloader: Reloader,
+    /// The engine being loaded is the one before, asked for by hand.
+    rolling_back: bool,
+    looked_for_rollback: Instant,
 }
 
 impl<'a> Service<'a> {
@@ -101,7 +120,7 @@ impl<'a> Service<'a> {
         let options = shared.options;
         let mut ladder = Ladder::new(options.service.ladder);
         ladder.resources(false, shared.source.devices().saturating_sub(1));
-        Service {
+        let mut service = Service {
             options,
             source: Arc::clone(&shared.source),
             board: Arc::clone(&shared.board),
@@ -120,7 +139,14 @@ impl<'a> Service<'a> {
             next_golden: 0,
             suspicious: false,
             incidents: Vec::new(),
-        }
+            clerk: Arc::clone(&shared.clerk),
+            memory: MemoryWatch::new(options.service.memory, Arc::clone(&shared.telemetry)),
+            reloader: Reloader::new(&options.bundle),
+            rolling_back: false,
+            looked_for_rollback: Instant::now(),
+        };
+        service.find_last_good();
+        service
     }
 
     /// The line for people about proofs.
@@ -148,6 +174,10 @@ impl<'a> Service<'a> {
     /// # Errors
     /// When recovery gives up.
     pub(super) fn between_frames(&mut self, inspector: &mut Inspector, frame_waits: bool) -> Result<()> {
+        if self.memory.look(&*self.source, self.device) {
+            self.prove_after_alarm(inspector, "memory is short")?;
+        }
+        self.reload_step(inspector)?;
         let now = Instant::now();
         if !self.schedule.due_in(now).is_zero() || (frame_waits && !self.schedule.is_overdue(now)) {
             return Ok(());
@@ -192,12 +222,21 @@ impl<'a> Service<'a> {
         if std::mem::replace(&mut self.suspicious, true) {
             return Ok(());
         }
+        self.prove_after_alarm(inspector, &alarm.what)
+    }
+
+    /// Whether a second engine wants to see the frames too.
+    pub(super) fn shadows(&self) -> bool {
+        self.reloader.shadows()
+    }
+
+    fn prove_after_alarm(&mut self, inspector: &mut Inspector, what: &str) -> Result<()> {
         match self.prove_all(inspector) {
             Ok(()) => Ok(()),
             Err(error) => {
                 let found = self.alarm_of(&error);
                 self.failed(error.message());
-                self.heal(inspector, Alarm { what: format!("{}; {}", alarm.what, error.message()), ..found })
+                self.heal(inspector, Alarm { what: format!("{what}; {}", error.message()), ..found })
             }
         }
     }
@@ -257,6 +296,10 @@ impl<'a> Service<'a> {
         let mut steps = Vec::new();
         self.board.set_phase(Phase::Fault);
         log::error!("fault: {}", alarm.what);
+        if !alarm.stuck && self.roll_back_on_fault(inspector, &alarm.what)? {
+            self.remember(alarm.what, since, vec![Step::LastGoodBundle]);
+            return Ok(());
+        }
         loop {
             if alarm.stuck {
                 self.wait_for_stuck_call(inspector, &mut alarm);
@@ -278,10 +321,7 @@ impl<'a> Service<'a> {
                     self.board.set_phase(Phase::Ready);
                     let took = since.elapsed();
                     log::warn!("recovered by {} after {:.2} s: {}", step.name(), took.as_secs_f64(), alarm.what);
-                    if self.incidents.len() < MOST_INCIDENTS {
-                        let what = std::mem::take(&mut alarm.what);
-                        self.incidents.push(Incident { what, seen_at: since, steps, recovered_after: took });
-                    }
+                    self.remember(std::mem::take(&mut alarm.what), since, steps);
                     self.telemetry
                         .histogram(Metric::Recovery, self.labels())
                         .observe_ms(crate::units::milliseconds(took));
@@ -295,6 +335,12 @@ impl<'a> Service<'a> {
                     alarm.stuck = found.stuck;
                 }
             }
+        }
+    }
+
+    fn remember(&mut self, what: String, seen_at: Instant, steps: Vec<Step>) {
+        if self.incidents.len() < MOST_INCIDENTS {
+            self.incidents.push(Incident { what, seen_at, steps, recovered_after: seen_at.elapsed() });
         }
     }
 
@@ -355,7 +401,10 @@ impl<'a> Service<'a> {
                 self.rebuild(inspector, Arc::new(bundle))
             }
             Step::LastGoodBundle => match self.last_good.clone() {
-                Some(bundle) => self.rebuild(inspector, bundle),
+                Some(bundle) => {
+                    self.set_last_good(None);
+                    self.rebuild(inspector, bundle)
+                }
                 None => Err(Error::unexpected("there is no other bundle that worked")),
             },
             Step::StandbyDevice => {
@@ -390,18 +439,20 @@ impl<'a> Service<'a> {
         let (options, source, device) = (self.options, Arc::clone(&self.source), self.device);
         let same = bundle.id() == self.bundle.id() && device == self.proved_device;
         let before = same.then_some(&self.prover);
-        let loading = Loading { source: &source, options, board: &board, device, before, show: false };
+        let tick = || board.heartbeat();
+        let loading = Loading { source: &source, options, tick: &tick, device, before, show: None };
         let ready = loading.ready(bundle)?;
         self.proved_device = device;
-        self.install(inspector, ready)
+        self.install(inspector, ready).map(drop)
     }
 
-    /// Puts a proved engine in place.
-    fn install(&mut self, inspector: &mut Inspector, ready: Ready) -> Result<()> {
+    /// Puts a proved engine in place; the one before with what proves it.
+    fn install(&mut self, inspector: &mut Inspector, ready: Ready) -> Result<(Host, Prover)> {
         let bundle = Arc::clone(&ready.bundle);
         let manifest = bundle.manifest();
         let rule = manifest.decision.as_ref().map(|rule| Rule::new(rule, &manifest.classes)).transpose()?;
-        self.present.change(ready.stamp(), Some(ready.proved_at), rule.is_some());
+        let stamp = ready.stamp();
+        let has_rule = rule.is_some();
         let changed = bundle.id() != self.bundle.id();
         let guards = if changed { inspector.guards_for(manifest)? } else { Vec::new() };
         let installed = Installed {
@@ -412,13 +463,14 @@ impl<'a> Service<'a> {
             rule,
             guards,
         };
-        drop(inspector.install(installed)?);
+        self.present.change(stamp, Some(ready.proved_at), has_rule);
+        let host = inspector.install(installed)?;
         self.bundle = ready.bundle;
-        self.prover = ready.prover;
+        let prover = std::mem::replace(&mut self.prover, ready.prover);
         self.call_limit = ready.call_limit;
         self.next_golden = 0;
         self.schedule = ProofSchedule::new(self.options.service.proofs, ready.proof_cost, Instant::now());
-        Ok(())
+        Ok((host, prover))
     }
 }
 

@@ -72,6 +72,15 @@ pub struct Trigger {
     pub received: Instant,
 }
 
+/// What may be asked of the run over HTTP, with the token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// Look at the bundle's file.
+    Reload,
+    /// Go back to the last bundle that worked.
+    Rollback,
+}
+
 /// What the server needs to know.
 #[derive(Debug, Clone, Default)]
 pub struct HttpOptions {
@@ -85,6 +94,8 @@ pub struct HttpOptions {
     pub limits: Limits,
     /// Where triggers go; `None` when this run takes none. A full channel answers 503.
     pub triggers: Option<SyncSender<Trigger>>,
+    /// Where commands go; `None` when this run takes none. They are only taken when a token is set.
+    pub commands: Option<SyncSender<Command>>,
 }
 
 /// Connections at a time; further ones are closed at once.

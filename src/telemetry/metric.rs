@@ -90,6 +90,10 @@ metrics! {
     ResultsUnproven, "edge_results_unproven_total", Counter, [], "Results between the last good proof and a failed one.";
     RecoverySteps, "edge_recovery_steps_total", Counter, ["engine", "reason"], "Steps taken on the recovery ladder, by step.";
     Recovery, "edge_recovery_seconds", Histogram, ["engine"], "From a fault of the engine to the proof that it is over.";
+    MemoryUsed, "edge_memory_used_bytes", Gauge, ["reason"], "Memory in use by all programs, of the machine and of the device.";
+    MemoryTotal, "edge_memory_total_bytes", Gauge, ["reason"], "Memory in all, of the machine and of the device.";
+    MemoryAlarms, "edge_memory_alarms_total", Counter, ["reason"], "Alarms of the memory watch: machine, device, or growth of this process.";
+    Reloads, "edge_reloads_total", Counter, ["engine", "reason"], "Requests for another bundle, by how they ended: swapped, unchanged, refused, rolled_back.";
     MemoryAllocated, "edge_memory_allocated_bytes", Gauge, ["engine"], "Memory of the engine in use.";
     MemoryPeak, "edge_memory_peak_bytes", Gauge, ["engine"], "Highest use of memory by the engine.";
     MemoryReserved, "edge_memory_reserved_bytes", Gauge, ["engine"], "Memory that the plan reserves for the engine.";

@@ -11,6 +11,7 @@ mod documents;
 mod run_bad_input;
 mod run_camera;
 mod run_doctor;
+mod run_service;
 mod run_sim;
 mod run_triggers;
 mod workbench;

@@ -99,11 +99,19 @@ pub(crate) struct CannedSource {
     pub(crate) period: Duration,
     /// The engine's own time a call.
     pub(crate) call: Duration,
+    /// The bundle with this bias answers not-a-number after so many live frames.
+    pub(crate) bad: Option<(f32, u64)>,
 }
 
 impl CannedSource {
     pub(crate) fn new() -> Self {
-        CannedSource { live: Arc::default(), devices: 1, period: Duration::from_millis(5), call: Duration::ZERO }
+        CannedSource {
+            live: Arc::default(),
+            devices: 1,
+            period: Duration::from_millis(5),
+            call: Duration::ZERO,
+            bad: None,
+        }
     }
 }
 
@@ -111,6 +119,7 @@ struct Counted {
     engine: CannedEngine,
     live: Arc<AtomicI64>,
     call: Duration,
+    bad_after: Option<u64>,
 }
 
 impl Drop for Counted {
@@ -127,7 +136,15 @@ impl Engine for Counted {
         if !self.call.is_zero() {
             std::thread::sleep(self.call);
         }
-        self.engine.infer(frames, answers)
+        self.engine.infer(frames, answers)?;
+        if let Some(left) = &mut self.bad_after {
+            if &*frames[0].stream == "cam0" && *left > 0 {
+                *left -= 1;
+            } else if *left == 0 {
+                answers.iter_mut().for_each(|answer| answer.stats.nan = 5);
+            }
+        }
+        Ok(())
     }
     fn memory(&self) -> MemoryFigures {
         self.engine.memory()
@@ -149,8 +166,9 @@ impl EngineSource for CannedSource {
         }
         let mut engine = engine(bias);
         engine.set_score_floor(score_floor);
+        let bad_after = self.bad.filter(|(bad, _)| *bad == bias).map(|(_, after)| after);
         self.live.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(Counted { engine, live: Arc::clone(&self.live), call: self.call }))
+        Ok(Box::new(Counted { engine, live: Arc::clone(&self.live), call: self.call, bad_after }))
     }
 
     fn devices(&self) -> usize {

@@ -29,6 +29,7 @@ mod n04_picture_kinds;
 mod p01_asymmetric_qdq;
 mod p02_dynamic_input;
 mod p08_weak_cache_key;
+mod r04_reload;
 mod r05_slow_growth;
 mod r07_device_nodes;
 mod r08_crossed_ids;

@@ -32,8 +32,8 @@ pub struct Agreement {
     pub exact: bool,
 }
 
-/// The golden frames of one bundle in memory.
-#[derive(Debug)]
+/// The golden frames of one bundle in memory; clones share the pictures.
+#[derive(Debug, Clone)]
 pub struct Prover {
     frames: Vec<Known>,
     manifest: Arc<Manifest>,
@@ -43,7 +43,7 @@ pub struct Prover {
     score_floor: f32,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Known {
     name: String,
     frame: Arc<Frame>,

@@ -4,7 +4,7 @@ use super::board::Board;
 use super::door::{COOKIE, Door, Refusal, query_token};
 use super::preview::Previews;
 use super::snapshot::{Limits, Snapshot};
-use super::{HttpOptions, Trigger};
+use super::{Command, HttpOptions, Trigger};
 use crate::guard::Reason;
 use crate::telemetry::{Labels, Metric, Telemetry};
 use axum::Router;
@@ -42,6 +42,7 @@ pub(super) struct App {
     door: Door,
     limits: Limits,
     triggers: Option<SyncSender<Trigger>>,
+    commands: Option<SyncSender<Command>>,
     parts: AtomicU64,
     previews: Previews,
     /// The last snapshot as JSON, so that many readers cost no more than one.
@@ -58,6 +59,7 @@ impl App {
             door,
             limits: options.limits,
             triggers: options.triggers,
+            commands: options.commands.filter(|_| options.token.is_some()),
             parts: AtomicU64::new(0),
             snapshot: Mutex::new(None),
         })
@@ -103,6 +105,8 @@ pub(super) fn router(app: &Arc<App>, peer: IpAddr) -> Router {
         .route("/events", get(events))
         .route("/preview/{stream}", get(preview))
         .route("/trigger", post(trigger))
+        .route("/reload", post(|app: State<Arc<App>>| command(app, Command::Reload)))
+        .route("/rollback", post(|app: State<Arc<App>>| command(app, Command::Rollback)))
         .fallback(|| async {
             (StatusCode::NOT_FOUND, "no such page; there are / /line /metrics /livez /readyz /healthz\n")
         })
@@ -222,6 +226,15 @@ async fn preview(State(app): State<Arc<App>>, Path(name): Path<String>) -> Respo
             (headers, picture.jpeg).into_response()
         }
         None => (StatusCode::NOT_FOUND, "no present picture\n").into_response(),
+    }
+}
+
+/// Hands a command on; how it ends is in the log and in `edge_reloads_total`.
+async fn command(State(app): State<Arc<App>>, command: Command) -> (StatusCode, &'static str) {
+    match app.commands.as_ref().map(|commands| commands.try_send(command)) {
+        None => (StatusCode::FORBIDDEN, "this run takes no commands: start it with `--token-file FILE`\n"),
+        Some(Ok(())) => (StatusCode::ACCEPTED, "asked; the log and edge_reloads_total say how it ends\n"),
+        Some(Err(_)) => (StatusCode::SERVICE_UNAVAILABLE, "the run is busy or ending: ask again\n"),
     }
 }
 

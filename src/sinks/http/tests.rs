@@ -286,6 +286,25 @@ fn triggers_reach_the_channel_and_a_full_one_answers_at_once() {
 }
 
 #[test]
+fn commands_need_a_token_that_is_set_and_right() {
+    let (sender, receiver) = mpsc::sync_channel(2);
+    let open =
+        bench(HttpOptions { listen: local(), commands: Some(sender.clone()), ..HttpOptions::default() }, &["cam0"]);
+    assert_eq!(open.post("/reload", "", "").0, 403, "no token is set: whoever is on this machine may not");
+    let token = Some("open-sesame-1".to_owned());
+    let bench =
+        bench(HttpOptions { listen: local(), commands: Some(sender), token, ..HttpOptions::default() }, &["cam0"]);
+    assert_eq!(bench.post("/reload", "", "").0, 401);
+    assert_eq!(bench.post("/rollback", "Authorization: Bearer open-sesame-2\r\n", "").0, 401);
+    assert!(receiver.try_recv().is_err());
+    let right = "Authorization: Bearer open-sesame-1\r\n";
+    assert_eq!(bench.post("/reload", right, "").0, 202);
+    assert_eq!(bench.post("/rollback", right, "").0, 202);
+    assert_eq!(bench.post("/reload", right, "").0, 503, "nobody waits for a full channel");
+    assert_eq!([receiver.recv().unwrap(), receiver.recv().unwrap()], [Command::Reload, Command::Rollback]);
+}
+
+#[test]
 fn malformed_requests_harm_nothing() {
     let bench = plain(&["cam0"]);
     let long = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: {}\r\n\r\n", "x".repeat(200_000));

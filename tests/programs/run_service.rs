@@ -1,0 +1,130 @@
+//! `edge-run` under a supervisor: the notify socket, the watchdog, SIGHUP, the state folder.
+
+use crate::workbench::Bench;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+/// A stand-in for systemd: the socket and the child that talks to it.
+struct Supervisor {
+    socket: UnixDatagram,
+    child: Child,
+    told: Vec<String>,
+}
+
+impl Supervisor {
+    fn start(bench: &Bench, more: &[&str]) -> Self {
+        let path = bench.path("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let mut arguments =
+            vec!["--source", "sim:?fps=10&size=160x96", "--listen", "none", "--quiet", "--engine", "model.edge"];
+        arguments.extend(more);
+        let child = bench
+            .command(Path::new(env!("CARGO_BIN_EXE_edge-run")), &arguments)
+            .env("NOTIFY_SOCKET", &path)
+            .env("WATCHDOG_USEC", "1000000")
+            .env("STATE_DIRECTORY", bench.path("state"))
+            .env("EDGE_LOG", "info")
+            .spawn()
+            .unwrap();
+        Supervisor { socket, child, told: Vec::new() }
+    }
+
+    fn wait_for(&mut self, word: &str) {
+        let since = Instant::now();
+        let mut bytes = [0; 512];
+        loop {
+            if let Ok(length) = self.socket.recv(&mut bytes) {
+                let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+                let found = text.contains(word);
+                self.told.push(text);
+                if found {
+                    return;
+                }
+            }
+            assert!(since.elapsed() < Duration::from_secs(60), "no {word} in {:?}", self.told);
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let number = self.child.id().to_string();
+        assert!(std::process::Command::new("kill").args([name, &number]).status().unwrap().success());
+    }
+}
+
+#[test]
+fn ready_watchdog_hang_up_and_stop_as_systemd_expects() {
+    let bench = Bench::new();
+    bench.build(&[]).ends_with(0);
+    let mut supervisor = Supervisor::start(&bench, &[]);
+    supervisor.wait_for("READY=1");
+    assert!(!supervisor.told.iter().rev().skip(1).any(|told| told.contains("READY=1")), "{:?}", supervisor.told);
+    for _ in 0..3 {
+        supervisor.wait_for("WATCHDOG=1");
+    }
+    supervisor.signal("-HUP");
+    supervisor.wait_for("WATCHDOG=1");
+    assert!(supervisor.child.try_wait().unwrap().is_none(), "SIGHUP asks for a reload, it does not end the run");
+    // A second one on the same state folder is refused.
+    let second = bench
+        .command(
+            Path::new(env!("CARGO_BIN_EXE_edge-run")),
+            &["--source", "sim:", "--listen", "none", "--quiet", "--engine", "model.edge", "--state", "state"],
+        )
+        .output()
+        .unwrap();
+    assert_eq!(second.status.code(), Some(2), "{}", String::from_utf8_lossy(&second.stderr));
+    assert!(String::from_utf8_lossy(&second.stderr).contains("another edge-run uses this state folder"));
+    supervisor.signal("-TERM");
+    supervisor.wait_for("STOPPING=1");
+    let ended = supervisor.child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130));
+    let log = String::from_utf8_lossy(&ended.stderr);
+    assert!(log.contains("reload: the file holds the bundle that runs already"), "{log}");
+}
+
+#[test]
+fn the_unit_file_restarts_on_the_documented_codes_and_no_others() {
+    let unit = include_str!("../../deploy/edge-run.service");
+    let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_else(|| panic!("no {key}"));
+    assert_eq!(value("Type="), "notify");
+    assert_eq!(value("Restart="), "on-failure");
+    let never: Vec<&str> = value("RestartPreventExitStatus=").split(' ').collect();
+    let table = include_str!("../../docs/exit-codes.md");
+    for line in table.lines().filter(|line| line.starts_with("| ") && line.as_bytes()[2].is_ascii_digit()) {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        if cells[0] != "0" {
+            assert_eq!(cells[2] == "yes", !never.contains(&cells[0]), "{line}");
+        }
+    }
+}
+
+#[test]
+fn the_state_folder_tells_what_is_unproven_and_takes_a_rollback() {
+    let bench = Bench::new();
+    let edge_run = |arguments: &[&str]| {
+        crate::workbench::Ran::from(
+            bench.command(Path::new(env!("CARGO_BIN_EXE_edge-run")), arguments).output().unwrap(),
+        )
+    };
+    edge_run(&["unproven", "list", "--state", "nowhere"]).ends_with(2).says_one_error(&["cannot be read", "--state"]);
+    edge_run(&["unproven", "list"]).ends_with(2).says_one_error(&["no state folder"]);
+    bench.write(
+        "state/unproven.jsonl",
+        br#"{"failed_at":"2026-01-01T00:00:02Z","proved_at":"2026-01-01T00:00:00Z","why":"moved","bundle":"line1","sha256":"ab","older":0,"results":[{"stream":"cam0","frame":7,"part":"A1","decision":"pass"}]}
+{"failed_at":"2026"#,
+    );
+    let listed = edge_run(&["unproven", "list", "--state", "state"]).ends_with(0);
+    assert!(listed.data.contains("1 results since 2026-01-01T00:00:00Z of line1: moved"), "{}", listed.data);
+    assert!(listed.people.contains("not whole"), "{}", listed.people);
+    let exported = edge_run(&["unproven", "export", "--state", "state"]).ends_with(0);
+    let row: serde_json::Value = serde_json::from_str(exported.data.trim()).unwrap();
+    assert_eq!(
+        (row["part"].as_str(), row["frame"].as_u64(), row["decision"].as_str()),
+        (Some("A1"), Some(7), Some("pass"))
+    );
+    edge_run(&["rollback", "--state", "state"]).ends_with(0);
+    assert!(bench.names().contains(&"state".to_owned()) && bench.path("state/rollback").is_file());
+}

@@ -1,0 +1,254 @@
+//! R04: reload. The old engine runs on through every failure, the new one comes in between frames, and nothing is left over.
+
+use crate::line::{CannedSource, Line, write_bundle};
+use edge_trt::run::stop::{StopFlag, StopReason};
+use edge_trt::run::{self, Outcome, ReloadDoor, Settled};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A line that runs in a thread until it is told to stop.
+struct Running {
+    line: Line,
+    door: Arc<ReloadDoor>,
+    stop: StopFlag,
+    live: Arc<AtomicI64>,
+    thread: JoinHandle<edge_trt::Result<Outcome>>,
+}
+
+impl Running {
+    fn start(mut line: Line, source: CannedSource) -> Self {
+        line.options.frames = None;
+        line.options.duration = Some(Duration::from_secs(300));
+        let door = Arc::clone(&line.options.service.reload.door);
+        let (stop, live) = (StopFlag::default(), Arc::clone(&source.live));
+        let thread = std::thread::spawn({
+            let (options, stop) = (line.options.clone(), stop.clone());
+            move || run::start_with(&options, Arc::new(source), &stop, &mut |_| {})
+        });
+        let running = Running { line, door, stop, live, thread };
+        running.wait_for("the first engine", || running.live.load(Ordering::SeqCst) == 1);
+        running
+    }
+
+    fn wait_for(&self, what: &str, done: impl Fn() -> bool) {
+        let since = Instant::now();
+        while !done() {
+            assert!(!self.thread.is_finished(), "the line ended before {what}");
+            assert!(since.elapsed() < Duration::from_secs(60), "{what} did not come");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn next(&self, ask: impl FnOnce()) -> Settled {
+        let (before, _) = self.door.settled();
+        ask();
+        self.wait_for("an outcome", || self.door.settled().0 > before);
+        self.door.settled().1.unwrap()
+    }
+
+    fn reload(&self) -> Settled {
+        self.next(|| self.door.ask())
+    }
+
+    /// Puts a bundle under the running path, as a rename.
+    fn put(&self, bias: f32, change: impl FnOnce(&mut edge_trt::bundle::Manifest)) {
+        write_bundle(&self.line.options.bundle, bias, change);
+    }
+
+    fn end(self) -> (Line, Outcome) {
+        self.stop.raise(StopReason::Done);
+        let outcome = self.thread.join().unwrap().unwrap();
+        assert_eq!(self.live.load(Ordering::SeqCst), 0, "an engine was left behind");
+        (self.line, outcome)
+    }
+}
+
+fn line() -> Line {
+    let mut line = Line::new();
+    let reload = &mut line.options.service.reload;
+    reload.rest = Duration::from_millis(150);
+    reload.shadow_frames = 5;
+    reload.probation = Duration::from_millis(50);
+    line
+}
+
+fn refused(settled: Settled) -> String {
+    match settled {
+        Settled::Refused(why) => why,
+        other => panic!("expected a refusal, found {other:?}"),
+    }
+}
+
+#[test]
+fn a_good_bundle_comes_in_between_frames_and_every_row_says_which_one_answered() {
+    let running = Running::start(line(), CannedSource::new());
+    assert_eq!(running.reload(), Settled::Unchanged);
+    running.put(0.2, |_| {});
+    let Settled::Swapped(id) = running.reload() else { panic!() };
+    running.wait_for("the end of the probation", || running.live.load(Ordering::SeqCst) == 1);
+    std::thread::sleep(Duration::from_millis(100));
+    let (line, outcome) = running.end();
+    assert_eq!(outcome.incidents, []);
+    let rows = line.rows();
+    let swap = rows.iter().position(|row| row["engine"]["sha256"] == id.as_str()).unwrap();
+    assert!(swap > 0 && rows[swap..].iter().all(|row| row["engine"]["sha256"] == id.as_str()));
+    assert!(rows.iter().all(|row| row["trust"] == "trusted"));
+    // No gap beyond a frame: capture numbers may jump by the drops of a newest lane, never by a load's time.
+    let gap = rows.windows(2).map(|pair| pair[1]["frame"].as_u64().unwrap() - pair[0]["frame"].as_u64().unwrap()).max();
+    assert!(gap.unwrap() < 30, "{gap:?}");
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_both_sides_and_not_tried_again() {
+    let running = Running::start(line(), CannedSource::new());
+    let path = running.line.options.bundle.clone();
+    running.put(0.2, |manifest| manifest.classes = vec!["scratch".into()]);
+    let why = refused(running.reload());
+    assert!(why.contains("found [scratch], expected [hole]"), "{why}");
+    assert!(refused(running.reload()).contains("has failed before"));
+    running.put(0.2, |manifest| manifest.input.size = edge_trt::units::SizePx::new(32, 64));
+    assert!(refused(running.reload()).contains("found 32×64"), "input");
+    running.put(0.2, |manifest| manifest.schema = 0);
+    assert!(refused(running.reload()).contains("schema: found 0, expected 1"));
+    // Boxes elsewhere: it proves itself, and the shadow sees that it is another network.
+    running.put(25.0, |_| {});
+    let why = refused(running.reload());
+    assert!(why.contains("agree to 0.50"), "{why}");
+    running.put(2000.0, |_| {});
+    assert!(refused(running.reload()).contains("cannot be loaded"));
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    refused(running.reload());
+    std::fs::remove_file(&path).unwrap();
+    refused(running.reload());
+    let (line, outcome) = running.end();
+    assert_eq!(outcome.incidents, []);
+    assert!(line.rows().iter().all(|row| row["trust"] == "trusted"));
+}
+
+#[test]
+fn a_watched_file_is_taken_however_it_is_replaced_and_never_half() {
+    let mut line = line();
+    line.options.service.reload.watch = true;
+    let other = line.path("other.edge");
+    let path = line.options.bundle.clone();
+    let real = line.path("real.edge");
+    std::fs::rename(&path, &real).unwrap();
+    std::os::unix::fs::symlink(&real, &path).unwrap();
+    let running = Running::start(line, CannedSource::new());
+    let swapped = |settled| assert!(matches!(settled, Settled::Swapped(_)), "{settled:?}");
+    // Written in place with pauses shorter than the rest.
+    write_bundle(&other, 0.1, |_| {});
+    let bytes = std::fs::read(&other).unwrap();
+    swapped(running.next(|| {
+        use std::io::Write;
+        let mut file = std::fs::File::create(&path).unwrap();
+        for part in bytes.chunks(bytes.len() / 3 + 1) {
+            file.write_all(part).unwrap();
+            std::thread::sleep(Duration::from_millis(60));
+        }
+    }));
+    // The link shows another file.
+    write_bundle(&other, 0.2, |_| {});
+    swapped(running.next(|| {
+        let link = running.line.path("link");
+        std::os::unix::fs::symlink(&other, &link).unwrap();
+        std::fs::rename(&link, &path).unwrap();
+    }));
+    // Deleted and made again.
+    swapped(running.next(|| {
+        std::fs::remove_file(&path).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        write_bundle(&path, 0.3, |_| {});
+    }));
+    running.end();
+}
+
+#[test]
+fn a_fault_in_the_probation_brings_the_old_engine_back() {
+    let mut line = line();
+    line.options.service.reload.probation = Duration::from_secs(60);
+    // The new bundle turns bad a while after its five frames in the shadow.
+    let source = CannedSource { bad: Some((0.2, 25)), ..CannedSource::new() };
+    let running = Running::start(line, source);
+    running.put(0.2, |_| {});
+    assert!(matches!(running.reload(), Settled::Swapped(_)));
+    running.wait_for("the rollback", || matches!(running.door.settled().1, Some(Settled::RolledBack(_))));
+    assert!(refused(running.reload()).contains("has failed before"));
+    std::thread::sleep(Duration::from_millis(100));
+    let (line, outcome) = running.end();
+    assert_eq!(outcome.incidents.len(), 1);
+    let rows = line.rows();
+    assert_eq!(rows.iter().filter(|row| row["trust"] == "fault").count(), 1, "the bad frame itself");
+    let (first, last) = (&rows[0]["engine"]["sha256"], &rows[rows.len() - 1]["engine"]["sha256"]);
+    assert_eq!(first, last);
+}
+
+#[test]
+fn by_hand_the_bundle_before_comes_back_during_and_after_the_probation() {
+    for probation in [Duration::from_secs(60), Duration::ZERO] {
+        let mut line = line();
+        line.options.service.reload.probation = probation;
+        let running = Running::start(line, CannedSource::new());
+        assert!(refused(running.next(|| running.door.ask_rollback())).contains("no bundle to go back to"));
+        running.put(0.2, |_| {});
+        assert!(matches!(running.reload(), Settled::Swapped(_)));
+        if probation.is_zero() {
+            running.wait_for("the end of the probation", || running.live.load(Ordering::SeqCst) == 1);
+        }
+        let request = running.line.path("state").join(run::ROLLBACK_REQUEST);
+        let settled = running.next(|| std::fs::write(&request, "").unwrap());
+        assert!(matches!(settled, Settled::RolledBack(_)), "{settled:?}");
+        std::thread::sleep(Duration::from_millis(50));
+        let (line, _) = running.end();
+        let rows = line.rows();
+        assert_eq!(rows[0]["engine"]["sha256"], rows[rows.len() - 1]["engine"]["sha256"]);
+    }
+}
+
+/// `EDGE_FULL=1` runs the thousand of the issue, else sixty.
+#[test]
+fn cycles_of_good_bad_and_truncated_bundles_leave_one_engine() {
+    let cycles = if std::env::var_os("EDGE_FULL").is_some() { 1000 } else { 60 };
+    let mut line = line();
+    line.options.service.reload.shadow_frames = 2;
+    line.options.service.reload.probation = Duration::ZERO;
+    line.options.output.file = None;
+    let kept: Vec<_> = [0.1, 0.2, 25.0].into_iter().zip(["a", "b", "c"]).collect();
+    for (bias, name) in &kept {
+        write_bundle(&line.path(name), *bias, |_| {});
+    }
+    let source = CannedSource { period: Duration::from_millis(1), ..CannedSource::new() };
+    let running = Running::start(line, source);
+    let path = running.line.options.bundle.clone();
+    let (mut swapped, mut refused, mut threads) = (0, 0, 0);
+    for cycle in 0..cycles {
+        let name = ["a", "c", "b", "b"][cycle % 4];
+        let mut bytes = std::fs::read(running.line.path(name)).unwrap();
+        if cycle % 4 == 3 {
+            bytes.truncate(bytes.len() * (cycle % 97) / 97);
+        }
+        std::fs::write(running.line.path("next"), bytes).unwrap();
+        std::fs::rename(running.line.path("next"), &path).unwrap();
+        match running.reload() {
+            Settled::Swapped(_) => swapped += 1,
+            Settled::Refused(_) => refused += 1,
+            other => panic!("cycle {cycle}: {other:?}"),
+        }
+        running.wait_for("the old engine to go", || running.live.load(Ordering::SeqCst) == 1);
+        if cycle == 20 {
+            threads = tasks();
+        }
+    }
+    assert_eq!((swapped, refused), (cycles / 2, cycles / 2));
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(tasks() <= threads + 8, "{} threads after cycle 20, {} at the end", threads, tasks());
+    running.end();
+}
+
+/// Threads of this process; other tests run beside this one.
+fn tasks() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
