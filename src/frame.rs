@@ -147,7 +147,7 @@ impl Picture {
         }
     }
 
-    /// Whether the buffer holds all rows; every consumer may rely on it after [`Picture::checked`].
+    /// Whether the buffer holds all rows; consumers refuse a picture that is not whole.
     pub fn is_whole(&self) -> bool {
         self.size.width_px > 0
             && self.size.height_px > 0

@@ -146,7 +146,7 @@ fn load(order: &Order, prepared: &Prepared, input: &InputSpec, model: &[u8]) -> 
     })
 }
 
-struct KnownAnswers {
+pub(super) struct KnownAnswers {
     kind: GoldenKind,
     set: GoldenSet,
     score_floor: f32,
@@ -156,7 +156,8 @@ struct KnownAnswers {
 }
 
 impl KnownAnswers {
-    fn record(
+    /// The answers of `engine` to the pictures that the order names, else to drawn ones.
+    pub(super) fn record(
         order: &Order,
         prepared: &Prepared,
         engine: &mut dyn Engine,
@@ -205,6 +206,11 @@ impl KnownAnswers {
             answered_by: engine.info().backend.clone(),
             smallest_scale,
         })
+    }
+
+    /// The entries of the bundle.
+    pub(super) fn to_files(&self) -> Result<(Vec<String>, Files)> {
+        self.set.to_files()
     }
 
     /// Hash over the pixels, part of the cache key.
@@ -282,7 +288,7 @@ fn compile_plan(order: &Order, prepared: &Prepared, watcher: &mut dyn Watcher) -
     Ok(Some(compiled))
 }
 
-fn manifest(
+pub(super) fn manifest(
     order: &Order,
     prepared: &Prepared,
     calibration: Option<&Calibration>,

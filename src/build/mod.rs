@@ -9,7 +9,7 @@
 //! Prepared ─ compile ─ calibrate (reference, choice of golden frames) ─ record ─ write aside ─ prove ─▶ line1.edge
 //! ```
 //!
-//! [`prepare`] refuses what cannot be decoded and says aloud what it decided; [`cache_key`] names everything that makes
+//! [`prepare()`] refuses what cannot be decoded and says aloud what it decided; [`cache_key`] names everything that makes
 //! one bundle differ from another; [`assemble`] goes the whole way.
 
 pub mod assemble;
@@ -29,6 +29,7 @@ mod prepare;
 mod quantized;
 pub mod watcher;
 mod weights;
+pub mod wrap;
 
 pub use layout::LayoutChoice;
 pub use prepare::{Options, Prepared, prepare};

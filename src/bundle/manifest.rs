@@ -65,8 +65,13 @@ pub struct Source {
     pub side_files: Vec<String>,
     /// Who wrote it, from the model's `producer_name` and `producer_version`.
     pub producer: String,
-    /// ONNX opset of the default domain.
+    /// ONNX opset of the default domain; [`Source::NO_MODEL`] for a wrapped plan.
     pub opset: i64,
+}
+
+impl Source {
+    /// In place of an opset: the bundle was made from a plan and holds no model.
+    pub const NO_MODEL: i64 = 0;
 }
 
 /// What the bundle was built for.

@@ -102,7 +102,7 @@ pub fn check_output(path: &Path) -> Result<()> {
 /// Writes `bundle` to `path` with `additions` (plans, a signature) beside what it holds. The id stays the same.
 ///
 /// # Errors
-/// As [`write`]; [`crate::ErrorKind::Unexpected`] when an addition would change a hashed entry.
+/// As [`write()`]; [`crate::ErrorKind::Unexpected`] when an addition would change a hashed entry.
 pub fn write_with_additions(path: &Path, bundle: &Bundle, additions: &Files) -> Result<()> {
     let mut files = Files::new();
     for name in bundle.entry_names().filter(|name| *name != MANIFEST) {

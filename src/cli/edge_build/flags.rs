@@ -54,6 +54,8 @@ pub enum Command {
         #[command(flatten)]
         gpu: GpuFlags,
     },
+    /// Put a plan that somebody else made (trtexec, Ultralytics) into a bundle; runs on the machine that is to run it
+    Wrap(WrapFlags),
     /// Check a bundle again: hashes, manifest, known answers on the CPU engine
     Verify {
         /// The bundle (*.edge)
@@ -62,6 +64,41 @@ pub enum Command {
         #[command(flatten)]
         cpu: CpuFlags,
     },
+}
+
+/// Flags of `wrap`.
+#[derive(Debug, Args)]
+pub struct WrapFlags {
+    /// The plan, or an engine file of Ultralytics
+    #[arg(value_name = "PLAN")]
+    pub plan: PathBuf,
+    /// Where the bundle goes [default: beside the plan, ending in .edge]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Name of the bundle in results and logs [default: from the output]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Text file with one class name a line, for plans without names of their own
+    #[arg(long, value_name = "FILE")]
+    pub names: Option<PathBuf>,
+    /// How the outputs are to be read, where shape and metadata leave two readings
+    #[arg(long, value_name = "LAYOUT")]
+    pub layout: Option<String>,
+    /// Folder with pictures for the known answers
+    #[arg(long, value_name = "DIR")]
+    pub golden: Option<PathBuf>,
+    /// Least score of a detection, 0 to 1 [default: 0.25]
+    #[arg(long, value_name = "SCORE", value_parser = unit)]
+    pub conf: Option<f32>,
+    /// Boxes of one class that overlap more than this are one object, 0 to 1 [default: 0.7]
+    #[arg(long, value_name = "IOU", value_parser = unit)]
+    pub iou: Option<f32>,
+    /// GPU memory that the bundle may use [default: 80 % of the GPU's]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub gpu_budget: Option<Bytes>,
+    /// Folder with TensorRT's libraries [default: EDGE_TENSORRT_DIR, then where the loader looks]
+    #[arg(long, value_name = "DIR")]
+    pub tensorrt_dir: Option<PathBuf>,
 }
 
 /// Flags of a build; they go before what a recipe says.

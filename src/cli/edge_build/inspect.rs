@@ -1,7 +1,7 @@
 //! `edge-build inspect`.
 
 use super::json_text;
-use crate::bundle::manifest::GoldenKind;
+use crate::bundle::manifest::{GoldenKind, Source};
 use crate::bundle::plan::PlanFacts;
 use crate::bundle::{Bundle, Manifest};
 use crate::cli::Terminal;
@@ -55,7 +55,11 @@ fn describe(bundle: &Bundle, signed: bool) -> String {
     row("built by", &format!("edge-build {}, schema {}", manifest.edge_build, manifest.schema));
     let source = &manifest.source;
     let by = if source.producer.is_empty() { String::new() } else { format!(", written by {}", source.producer) };
-    row("model", &format!("{}, opset {}{by}", source.file_name, source.opset));
+    let kind = match source.opset {
+        Source::NO_MODEL => "a plan made elsewhere".to_owned(),
+        opset => format!("opset {opset}"),
+    };
+    row("model", &format!("{}, {kind}{by}", source.file_name));
     row("model sha256", &manifest.source.sha256);
     row(
         "input",

@@ -7,6 +7,7 @@ mod order;
 mod progress;
 mod targets;
 mod verify;
+mod wrap;
 
 pub use flags::{BuildFlags, Command, Flags};
 
@@ -27,6 +28,7 @@ pub fn run(flags: Flags, terminal: &mut Terminal) -> Result<()> {
         Some(Command::Inspect { bundle, json }) => inspect::run(&bundle, json, terminal),
         Some(Command::Verify { bundle, cpu }) => verify::run(&bundle, &cpu, terminal),
         Some(Command::Finish { bundle, gpu }) => finish::run(&bundle, &gpu, terminal),
+        Some(Command::Wrap(flags)) => wrap::run(flags, terminal),
         None => build(&flags.build, terminal),
     }
 }

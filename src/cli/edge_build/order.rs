@@ -75,9 +75,12 @@ fn lay_over(recipe: &mut Recipe, flags: &BuildFlags) -> Result<()> {
     recipe.shapes.batch = flags.batch.or(recipe.shapes.batch);
     recipe.thresholds.score = flags.conf.unwrap_or(recipe.thresholds.score);
     recipe.thresholds.iou = flags.iou.unwrap_or(recipe.thresholds.iou);
-    if let Some(name) = &recipe.name
-        && (name.is_empty() || name.len() > 100 || name.chars().any(char::is_control))
-    {
+    recipe.name.as_deref().map_or(Ok(()), check_name)
+}
+
+/// Refuses a name that does not fit into results and logs.
+pub(super) fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > 100 || name.chars().any(char::is_control) {
         return Err(Error::usage("found a name that is empty, longer than 100 bytes or holds control characters")
             .hint("give a short one with `--name`"));
     }
@@ -96,7 +99,7 @@ fn size(given: &ImageSize) -> Result<SizePx> {
     }
 }
 
-fn read_names(path: &Path) -> Result<Vec<String>> {
+pub(super) fn read_names(path: &Path) -> Result<Vec<String>> {
     let failed =
         |error: std::io::Error| Error::usage("the class names cannot be read").because(error).at(path.display());
     let about = std::fs::metadata(path).map_err(failed)?;
@@ -140,6 +143,6 @@ fn default_output(recipe: &Recipe, input: &Path) -> PathBuf {
     input.with_extension("edge")
 }
 
-fn stem(path: &Path) -> String {
+pub(super) fn stem(path: &Path) -> String {
     path.file_stem().map_or_else(|| "bundle".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }

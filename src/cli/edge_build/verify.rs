@@ -2,6 +2,7 @@
 
 use super::flags::CpuFlags;
 use super::short;
+use crate::bundle::manifest::Source;
 use crate::bundle::{Bundle, golden};
 use crate::cli::Terminal;
 use crate::engine::cpu;
@@ -17,6 +18,13 @@ pub(super) fn run(path: &Path, cpu_flags: &CpuFlags, terminal: &mut Terminal) ->
     let options = cpu_flags.options();
     for name in bundle.plan_names() {
         bundle.plan(name)?;
+    }
+    if manifest.source.opset == Source::NO_MODEL {
+        return terminal.data(format_args!(
+            "{}: whole, id {}\nthe bundle holds a plan made elsewhere and no model: `edge-run` proves it on its GPU when it starts",
+            path.display(),
+            short(bundle.id()),
+        ));
     }
     let mut engine = cpu::load(&bundle.model()?, &manifest.input, &manifest.layout, classes, floor, &options)
         .map_err(|error| error.at(path.display()))?;
