@@ -54,7 +54,7 @@ pub enum Command {
         #[command(flatten)]
         gpu: GpuFlags,
     },
-    /// Put a plan that somebody else made (trtexec, Ultralytics) into a bundle; runs on the machine that is to run it
+    /// Put a plan that somebody else made into a bundle, on the machine that runs it
     Wrap(WrapFlags),
     /// Check a bundle again: hashes, manifest, known answers on the CPU engine
     Verify {
