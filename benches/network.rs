@@ -27,7 +27,7 @@ fn engine(backend: &str, threads: u32, model: &str) -> Box<dyn Engine> {
     let input = InputSpec { name: "images".into(), batch: 1, channels: 3, size, element: ElementType::F32 };
     let layout = Layout::Raw { output: "output0".into(), classes: 6, anchors: 8400 };
     let classes = (0..6).map(|class| format!("c{class}")).collect();
-    let options = CpuOptions { backend: backend.parse().unwrap(), threads: Some(threads) };
+    let options = CpuOptions { backend: backend.parse().unwrap(), threads: Some(threads), ..CpuOptions::default() };
     load(&std::fs::read(model).unwrap(), &input, &layout, classes, 0.25, &options).unwrap()
 }
 

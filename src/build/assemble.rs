@@ -3,17 +3,19 @@
 use super::cache_key::{KeyParts, cache_key};
 use super::calibrate::{Calibration, calibrate, one_line};
 use super::compile::{Compiled, Compiler, Request, compile};
+use super::gate::report::Subject;
 use super::pictures::{PictureFolder, decode, pixel_hash, short_name};
+use super::precision::{self, Converted, Task};
 use super::watcher::Watcher;
 use super::{Options, Prepared, batch, prepare};
 use crate::bundle::golden::{self, GoldenFrame, GoldenSet, RecordOptions};
 use crate::bundle::manifest::{Golden, GoldenKind, Precision, SCHEMA, Target};
 use crate::bundle::{Files, GOLDEN_ANSWERS, MODEL, Manifest, check_output, sha256, stage_with};
-use crate::config::Recipe;
+use crate::config::{self, Recipe};
 use crate::decision::Rule;
 use crate::detections::Detector;
 use crate::engine::cpu::CpuOptions;
-use crate::engine::{Engine, InputSpec, cpu};
+use crate::engine::{ElementType, Engine, InputSpec, cpu};
 use crate::error::{Error, Result};
 use crate::frame::Picture;
 use crate::onnx;
@@ -45,6 +47,8 @@ pub struct Order {
     pub cpu: CpuOptions,
     /// What the model leaves open.
     pub options: Options,
+    /// Folder for the report of a conversion, written even when the gate fails; `None`: beside the bundle.
+    pub report: Option<PathBuf>,
 }
 
 /// A finished bundle.
@@ -72,6 +76,7 @@ pub fn assemble(order: &Order, watcher: &mut dyn Watcher) -> Result<Built> {
     })?;
     tell(&prepared, watcher);
     check_names(&order.recipe, &prepared.classes)?;
+    let (prepared, converted) = convert(order, prepared, watcher)?;
 
     let compiled = compile_plan(order, &prepared, watcher)?;
     let mut engine = load(order, &prepared, &prepared.input, &prepared.model_bytes)?;
@@ -88,8 +93,57 @@ pub fn assemble(order: &Order, watcher: &mut dyn Watcher) -> Result<Built> {
     let known = KnownAnswers::record(order, &prepared, engine.as_mut(), calibration.as_ref(), watcher)?;
     drop(engine);
     let version = compiled.as_ref().map(|compiled| compiled.version.to_string());
-    let manifest = manifest(order, &prepared, calibration.as_ref(), &known, version.as_deref());
-    finish(order, &prepared, &manifest, &known, compiled, watcher)
+    let made = Made { converted: converted.as_ref(), known: &known, tensorrt: version.as_deref() };
+    let manifest = manifest(order, &prepared, calibration.as_ref(), &made);
+    let built = finish(order, &prepared, &manifest, &known, compiled, watcher)?;
+    if let Some(converted) = &converted {
+        let folder = order.output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        report(order, converted, order.report.as_deref().unwrap_or(folder), true, watcher)?;
+    }
+    Ok(built)
+}
+
+/// Converts the precision where the recipe asks for it; a gate that fails ends the build.
+fn convert(order: &Order, prepared: Prepared, watcher: &mut dyn Watcher) -> Result<(Prepared, Option<Converted>)> {
+    let asked = order.recipe.precision;
+    if asked == config::precision::Precision::AsExported {
+        if order.recipe.gate.pictures.is_some() || order.recipe.gate.labels.is_some() {
+            return Err(Error::usage(
+                "found gate pictures without a precision to judge, expected `--fp16` or `--int8`",
+            ));
+        }
+        return Ok((prepared, None));
+    }
+    if let Some(batch_one) = &prepared.batch_one {
+        let mut many = load(order, &prepared, &prepared.input, &prepared.model_bytes)?;
+        prove_batch(order, &prepared, batch_one, many.as_mut(), watcher)?;
+    }
+    let task = Task { prepared: &prepared, recipe: &order.recipe, cpu: &order.cpu, io: ElementType::F32 };
+    let mut converted = precision::convert(task, watcher)?;
+    if let Some(verdict) = converted.verdict.as_ref().filter(|verdict| !verdict.result().passed()) {
+        if let Some(folder) = &order.report {
+            report(order, &converted, folder, false, watcher)?;
+        }
+        return Err(precision::failure(verdict, &converted.account));
+    }
+    let prepared = std::mem::replace(&mut converted.prepared, prepared);
+    Ok((prepared, Some(converted)))
+}
+
+/// Writes `NAME.report.json` and `NAME.report.html` into `folder`.
+fn report(order: &Order, converted: &Converted, folder: &Path, written: bool, watcher: &mut dyn Watcher) -> Result<()> {
+    let stem = order.output.file_stem().map_or_else(|| order.name.clone(), |stem| stem.to_string_lossy().into_owned());
+    let file = |extension: &str| folder.join(format!("{stem}.report.{extension}"));
+    let subject = Subject {
+        name: &order.name,
+        model: &short_name(&order.recipe.model),
+        written,
+        account: &converted.account,
+        verdict: converted.verdict.as_ref(),
+    };
+    subject.write(&file("json"), &file("html"))?;
+    watcher.say(&format!("report: {}", file("html").display()));
+    Ok(())
 }
 
 fn tell(prepared: &Prepared, watcher: &mut dyn Watcher) {
@@ -288,13 +342,20 @@ fn compile_plan(order: &Order, prepared: &Prepared, watcher: &mut dyn Watcher) -
     Ok(Some(compiled))
 }
 
+/// What the manifest tells of besides order and graph.
+pub(super) struct Made<'a> {
+    pub(super) converted: Option<&'a Converted>,
+    pub(super) known: &'a KnownAnswers,
+    pub(super) tensorrt: Option<&'a str>,
+}
+
 pub(super) fn manifest(
     order: &Order,
     prepared: &Prepared,
     calibration: Option<&Calibration>,
-    known: &KnownAnswers,
-    tensorrt: Option<&str>,
+    made: &Made<'_>,
 ) -> Manifest {
+    let known = made.known;
     let recipe = &order.recipe;
     let tolerances = Tolerances::of(prepared);
     let mut guard = recipe.guard.spec();
@@ -315,7 +376,7 @@ pub(super) fn manifest(
             compute_capability: order.platform.compute_capability.as_ref().map(|known| known.value.clone()),
             budget: order.compiler.budget(),
         },
-        precision: Precision { asked: "as exported".to_owned(), found: prepared.precision_found.clone() },
+        precision: Precision { asked: recipe.precision.name().to_owned(), found: prepared.precision_found.clone() },
         thresholds: recipe.thresholds.clone(),
         guard,
         decision: recipe.decision.clone(),
@@ -328,6 +389,7 @@ pub(super) fn manifest(
             tolerated_share: tolerances.share,
             score_floor: known.score_floor,
         },
+        gate: made.converted.and_then(|converted| converted.verdict.as_ref()).map(|verdict| verdict.result().clone()),
         cache_key: String::new(),
         cache_key_fields: Default::default(),
         files: Default::default(),
@@ -336,9 +398,9 @@ pub(super) fn manifest(
         precision: &manifest.precision.asked,
         calibration_sha256: calibration.map(|calibration| calibration.set_hash.as_str()),
         target: &manifest.target,
-        tensorrt,
+        tensorrt: made.tensorrt,
         edge_build: &manifest.edge_build,
-        recipe: &recipe_fields(order, known),
+        recipe: &recipe_fields(order, made),
     };
     let key = cache_key(prepared, &parts);
     manifest.cache_key = key.sha256;
@@ -347,14 +409,21 @@ pub(super) fn manifest(
 }
 
 /// What else of the recipe changes the bundle, name → text.
-fn recipe_fields(order: &Order, known: &KnownAnswers) -> BTreeMap<String, String> {
+fn recipe_fields(order: &Order, made: &Made<'_>) -> BTreeMap<String, String> {
     let recipe = &order.recipe;
+    let ranges = made.converted.and_then(|converted| converted.calibration_sha256.clone());
+    let judged = made.converted.and_then(|converted| converted.verdict.as_ref());
+    let judged = judged.map(|verdict| verdict.result().pictures_sha256.clone());
     BTreeMap::from([
+        ("calibrator".to_owned(), recipe.calibrator.name().to_owned()),
+        ("ranges_sha256".to_owned(), ranges.unwrap_or("none".to_owned())),
+        ("gate_sha256".to_owned(), judged.unwrap_or("none".to_owned())),
+        ("gate_limits".to_owned(), json(&recipe.gate.limits)),
         ("name".to_owned(), order.name.clone()),
         ("thresholds".to_owned(), json(&recipe.thresholds)),
         ("guard".to_owned(), json(&recipe.guard)),
         ("decision".to_owned(), json(&recipe.decision)),
-        ("golden_sha256".to_owned(), known.hash()),
+        ("golden_sha256".to_owned(), made.known.hash()),
     ])
 }
 

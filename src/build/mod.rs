@@ -19,6 +19,7 @@ mod calibrate;
 mod choice;
 pub mod compile;
 pub mod finish;
+mod gate;
 pub mod layout;
 mod names;
 mod operators;

@@ -1,5 +1,6 @@
 //! The manifest: what a bundle is, field by field. Its SHA-256 is the bundle's id.
 
+use super::gate::GateResult;
 use crate::decision::DecisionRule;
 use crate::detections::Thresholds;
 use crate::engine::{InputSpec, Layout};
@@ -45,6 +46,9 @@ pub struct Manifest {
     pub decision: Option<DecisionRule>,
     /// The known answers.
     pub golden: Golden,
+    /// What the accuracy gate measured; `None` when no precision was asked for or no pictures were given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<GateResult>,
     /// Hash over everything that makes this bundle what it is (see [`crate::bundle`]).
     pub cache_key: String,
     /// What went into `cache_key`, field → value, so that two keys can be told apart.

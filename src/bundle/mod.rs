@@ -13,6 +13,7 @@
 
 mod archive;
 mod check;
+pub mod gate;
 pub mod golden;
 mod hash;
 pub mod manifest;

@@ -63,6 +63,7 @@ pub(super) fn sample() -> (Manifest, Files) {
             tolerated_share: 0.0,
             score_floor: 0.01,
         },
+        gate: None,
         cache_key: "k".into(),
         cache_key_fields: Default::default(),
         files: Default::default(),

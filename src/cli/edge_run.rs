@@ -135,6 +135,9 @@ struct RunArgs {
     /// CPU engine
     #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
     cpu_backend: BackendArg,
+    /// Compute halves as a GPU would, rounded after every operator; slow, to see what FP16 costs
+    #[arg(long)]
+    emulate_half: bool,
     /// Folder for what outlives the process: unproven results, the last good bundle
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
@@ -275,7 +278,7 @@ fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
     let (bundle, sample) = the_bundle(typed.engine.or(config.engine), &streams)?;
     let options = Options {
         bundle,
-        cpu: cpu(typed.cpu_backend, typed.threads, &config.cpu)?,
+        cpu: cpu(typed.cpu_backend, typed.threads, typed.emulate_half, &config.cpu)?,
         conf: typed.conf,
         iou: typed.iou,
         frames: typed.frames,
@@ -386,7 +389,7 @@ fn the_bundle(asked: Option<PathBuf>, streams: &[StreamOptions]) -> Result<(Path
     Ok((bundle::search(&[])?, None))
 }
 
-fn cpu(backend: BackendArg, threads: Option<u32>, config: &CpuConfig) -> Result<CpuOptions> {
+fn cpu(backend: BackendArg, threads: Option<u32>, emulate_half: bool, config: &CpuConfig) -> Result<CpuOptions> {
     let backend = match (backend, config.backend.as_deref()) {
         (BackendArg::Auto, Some("auto") | None) => CpuBackend::Auto,
         (BackendArg::Rten, _) | (BackendArg::Auto, Some("rten")) => CpuBackend::Rten,
@@ -401,7 +404,7 @@ fn cpu(backend: BackendArg, threads: Option<u32>, config: &CpuConfig) -> Result<
     if threads == Some(0) {
         return Err(Error::usage("found 0 threads, expected at least 1").hint("leave it out to use the physical cores"));
     }
-    Ok(CpuOptions { backend, threads })
+    Ok(CpuOptions { backend, threads, emulate_half })
 }
 
 /// The pages: on for live sources, off for files; what is typed goes before the file.

@@ -1,5 +1,6 @@
 //! Configuration files. Unknown keys are errors everywhere.
 
+pub mod precision;
 pub mod recipe;
 pub mod run;
 

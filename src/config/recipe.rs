@@ -1,5 +1,6 @@
 //! `recipe.toml`: everything that makes one bundle, in a folder of `engines/`. Unknown keys are errors.
 
+use super::precision::{Calibrator, GateRules, Precision};
 use crate::decision::DecisionRule;
 use crate::detections::Thresholds;
 use crate::error::{Error, Result};
@@ -26,9 +27,15 @@ pub struct Recipe {
     /// Where shapes are not fixed by the model.
     #[serde(default)]
     pub shapes: Shapes,
-    /// `as exported` is the only precision so far.
+    /// `as exported`, `fp16` or `int8`.
     #[serde(default)]
     pub precision: Precision,
+    /// How ranges are cut off for `int8`.
+    #[serde(default)]
+    pub calibrator: Calibrator,
+    /// What judges a converted graph.
+    #[serde(default)]
+    pub gate: GateRules,
     /// How the outputs are to be read, when shape and metadata leave two readings.
     #[serde(default)]
     pub layout: Option<String>,
@@ -84,15 +91,6 @@ impl std::fmt::Display for ImageSize {
     }
 }
 
-/// Precision asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Precision {
-    /// The graph keeps the precision it was exported in.
-    #[default]
-    #[serde(rename = "as exported")]
-    AsExported,
-}
-
 /// `[guard]`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -121,6 +119,8 @@ impl Recipe {
             target: None,
             shapes: Shapes::default(),
             precision: Precision::default(),
+            calibrator: Calibrator::default(),
+            gate: GateRules::default(),
             layout: None,
             outputs: Vec::new(),
             names: Vec::new(),
@@ -156,6 +156,8 @@ impl Recipe {
         recipe.model = folder.join(&recipe.model);
         recipe.calibration = recipe.calibration.map(|path| folder.join(path));
         recipe.golden = recipe.golden.map(|path| folder.join(path));
+        recipe.gate.pictures = recipe.gate.pictures.map(|path| folder.join(path));
+        recipe.gate.labels = recipe.gate.labels.map(|path| folder.join(path));
         if let Some(target) = &recipe.target
             && target.ends_with(".toml")
         {
@@ -187,7 +189,8 @@ mod tests {
 model = "pcb.onnx"
 name = "line1"
 target = "cpu"
-precision = "as exported"
+precision = "int8"
+calibrator = "entropy"
 layout = "raw"
 names = ["open", "short"]
 calibration = "good"
@@ -206,6 +209,11 @@ score_by_class = { open = 0.4 }
 expect = { short = { at_least = 2, small_up_to_px = 12.0 } }
 off = ["shifted", "blurred"]
 
+[gate]
+pictures = "val"
+labels = "val-labels"
+limits = { map50 = 0.01 }
+
 [decision]
 reject = { open = { score = 0.5, count = 1 } }
 expect = { short = 4 }
@@ -220,6 +228,7 @@ suspect_pass = "flagged"
         assert_eq!(recipe.thresholds.score_by_class["open"], 0.4);
         assert_eq!(recipe.guard.off, [Reason::Shifted, Reason::Blurred]);
         assert_eq!(recipe.guard.spec().expect["short"].at_least, 2);
+        assert_eq!((recipe.gate.limits.map50, recipe.gate.limits.recall), (0.01, 0.005));
         assert_eq!(recipe.decision.unwrap().deadline_ms, Some(80.0));
         let square = Recipe::parse("model = 'm.onnx'\nshapes.imgsz = 320").unwrap();
         assert_eq!(square.shapes.imgsz, Some(ImageSize::Side(320)));

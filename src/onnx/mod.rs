@@ -22,6 +22,7 @@ pub mod operators;
 mod read;
 pub mod shapes;
 pub mod tensor;
+pub mod twin;
 mod wire;
 
 pub use onnx_protobuf as proto;

@@ -149,6 +149,27 @@ fn cast(from: &str, to: &str, element: Type) -> NodeProto {
     node
 }
 
+/// The graph of [`constant`] with three convolutions between the picture and its mean: the second can be stored in 8 bits.
+pub(crate) fn with_convolutions(model: &[u8]) -> Vec<u8> {
+    let mut model = ModelProto::parse_from_bytes(model).unwrap();
+    let graph = model.graph.mut_or_insert_default();
+    let mut source = "images".to_owned();
+    for (at, name) in ["first", "second", "third"].iter().enumerate() {
+        let (weight, output) = (format!("{name}_weight"), format!("{name}_output"));
+        graph.initializer.push(tensor(&weight, &[3, 3, 1, 1], &[0.5, -0.25, 0.125, 0.3, 0.2, 0.1, -0.4, 0.6, 0.01]));
+        let mut convolution = node("Conv", &[&source, &weight], &[&output]);
+        convolution.name = (*name).into();
+        for (attribute, values) in [("dilations", vec![1, 1]), ("pads", vec![0; 4]), ("strides", vec![1, 1])] {
+            convolution.attribute.push(ints_attribute(attribute, &values));
+        }
+        graph.node.insert(at, convolution);
+        source = output;
+    }
+    let mean = graph.node.iter_mut().find(|node| node.op_type == "ReduceMean").unwrap();
+    mean.input[0] = source;
+    model.write_to_bytes().unwrap()
+}
+
 fn int_attribute(name: &str, value: i64) -> onnx_protobuf::AttributeProto {
     let mut attribute = onnx_protobuf::AttributeProto::new();
     attribute.name = name.into();

@@ -7,6 +7,7 @@ mod common;
 mod build_bad_input;
 mod build_bundle;
 mod build_plan;
+mod build_precision;
 mod build_wrap;
 mod documents;
 mod run_bad_input;

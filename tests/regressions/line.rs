@@ -69,6 +69,7 @@ pub(crate) fn write_bundle(path: &Path, bias: f32, change: impl FnOnce(&mut Mani
             tolerated_share: 0.0,
             score_floor: 0.01,
         },
+        gate: None,
         cache_key: "k".into(),
         cache_key_fields: Default::default(),
         files: Default::default(),

@@ -14,7 +14,7 @@ fn answer(graph: Type, output: Type, element: ElementType) -> Inference {
     let size = SizePx::new(64, 64);
     let input = InputSpec { name: "images".into(), batch: 1, channels: 3, size, element };
     let layout = Layout::Raw { output: "output0".into(), classes: 2, anchors: 84 };
-    let options = CpuOptions { backend: CpuBackend::Rten, threads: Some(1) };
+    let options = CpuOptions { backend: CpuBackend::Rten, threads: Some(1), ..CpuOptions::default() };
     let classes = ["a".to_owned(), "b".to_owned()].into();
     let mut engine = load(&model, &input, &layout, classes, 0.25, &options).unwrap();
     let frame = Frame {

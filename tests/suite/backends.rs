@@ -49,6 +49,6 @@ pub(crate) fn open(
     backend: CpuBackend,
 ) -> Result<Box<dyn Engine>> {
     let classes: Arc<[String]> = classes.iter().map(|&name| name.to_owned()).collect();
-    let options = CpuOptions { backend, threads: Some(1) };
+    let options = CpuOptions { backend, threads: Some(1), ..CpuOptions::default() };
     load(model, input, layout, classes, 0.01, &options)
 }

@@ -27,7 +27,7 @@ impl Sample {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("engines/sample");
         let recipe = Recipe::read(&folder).unwrap();
         let prepared = prepare(Model::read(&recipe.model).unwrap(), &Options::default()).unwrap();
-        let options = CpuOptions { backend: CpuBackend::Rten, threads: Some(1) };
+        let options = CpuOptions { backend: CpuBackend::Rten, threads: Some(1), ..CpuOptions::default() };
         let engine = cpu::load(
             &prepared.model_bytes,
             &prepared.input,

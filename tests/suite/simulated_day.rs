@@ -95,7 +95,7 @@ impl Day {
         let (model, spec, layout) = (bundle.model().unwrap(), manifest.input.clone(), manifest.layout.clone());
         let (classes, floor) = (manifest.classes.clone(), manifest.thresholds.lowest_score());
         let load = move || {
-            let options = CpuOptions { backend: CpuBackend::Rten, threads: None };
+            let options = CpuOptions { backend: CpuBackend::Rten, threads: None, ..CpuOptions::default() };
             cpu::load(&model, &spec, &layout, classes.into(), floor, &options)
         };
         let host = Host::start(Box::new(load), Duration::from_secs(60), &|| {}).unwrap();

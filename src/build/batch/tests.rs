@@ -158,7 +158,7 @@ fn engine(model: &[u8], batch: u32) -> Box<dyn Engine> {
     let input =
         InputSpec { name: "images".into(), batch, channels: 3, size: SizePx::new(8, 8), element: ElementType::F32 };
     let layout = Layout::Raw { output: "output0".into(), classes: 2, anchors: 2 };
-    let options = CpuOptions { backend: CpuBackend::Rten, threads: Some(1) };
+    let options = CpuOptions { backend: CpuBackend::Rten, threads: Some(1), ..CpuOptions::default() };
     cpu::load(model, &input, &layout, ["a".to_owned(), "b".to_owned()].into(), 0.25, &options).unwrap()
 }
 

@@ -5,7 +5,7 @@
 
 mod header;
 
-use super::assemble::{Built, KnownAnswers, Order, manifest};
+use super::assemble::{Built, KnownAnswers, Made, Order, manifest};
 use super::compile::{Compiler, PlanOrder, dotted};
 use super::layout::{self, Output};
 use super::watcher::Watcher;
@@ -90,7 +90,9 @@ pub fn wrap(order: &WrapOrder, watcher: &mut dyn Watcher) -> Result<Built> {
     let mut engine = load(&plan, plan.file.plan, &prepared, &order).map_err(at)?;
     let known = KnownAnswers::record(&order, &prepared, &mut engine, None, watcher)?;
     drop(engine);
-    let manifest = manifest(&order, &prepared, None, &known, Some(&plan.file.version.to_string()));
+    let version = plan.file.version.to_string();
+    let made = Made { converted: None, known: &known, tensorrt: Some(&version) };
+    let manifest = manifest(&order, &prepared, None, &made);
     let (_names, files) = known.to_files()?;
     let facts = |id: &str| facts(&plan, id).entries(plan.file.plan.to_vec());
     let staged = stage_with(&order.output, &manifest, &files, facts)?;
@@ -255,6 +257,7 @@ fn as_build(order: &WrapOrder, plan: &ReadPlan<'_>) -> Result<Order> {
         }),
         cpu: CpuOptions::default(),
         options: order.options.clone(),
+        report: None,
     })
 }
 

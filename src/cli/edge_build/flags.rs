@@ -1,6 +1,7 @@
 //! Flags as typed. Their help texts are the reference of the command line.
 
 use crate::build::compile::Wishes;
+use crate::config::precision::Calibrator;
 use crate::engine::cpu::{CpuBackend, CpuOptions};
 use crate::ffi::tensorrt::probe::Search;
 use crate::ffi::tensorrt::version::Flavour;
@@ -16,7 +17,7 @@ use std::time::Duration;
     version,
     arg_required_else_help = true,
     args_conflicts_with_subcommands = true,
-    after_help = "Exit codes: 0 done, 2 usage or recipe, 3 model or bundle refused, 6 pictures cannot be read, \
+    after_help = "Exit codes: 0 done, 2 usage or recipe, 3 model or bundle refused, 5 accuracy gate failed, 6 pictures cannot be read, \
                   9 time limit, 10 this machine lacks something, 11 output cannot be written, 130 interrupted. \
                   EDGE_LOG=info shows more."
 )]
@@ -143,6 +144,9 @@ pub struct BuildFlags {
     /// Boxes of one class that overlap more than this are one object, 0 to 1 [default: 0.7]
     #[arg(long, value_name = "IOU", value_parser = unit)]
     pub iou: Option<f32>,
+    /// Precision and the gate that judges it.
+    #[command(flatten)]
+    pub precision: PrecisionFlags,
     /// What is made for a GPU.
     #[command(flatten)]
     pub gpu: GpuFlags,
@@ -152,6 +156,29 @@ pub struct BuildFlags {
     /// Only warnings and errors
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+/// Precision and the gate that judges it.
+#[derive(Debug, Args)]
+pub struct PrecisionFlags {
+    /// Half precision, except what must stay in float
+    #[arg(long, conflicts_with = "int8")]
+    pub fp16: bool,
+    /// 8-bit convolutions with ranges from `--calibration`
+    #[arg(long)]
+    pub int8: bool,
+    /// How ranges are cut off for `--int8`: max, entropy, percentile or mse [default: mse]
+    #[arg(long, value_name = "NAME", value_parser = calibrator)]
+    pub calibrator: Option<Calibrator>,
+    /// Folder with pictures that judge `--fp16` or `--int8` against the export [default: half of `--calibration`]
+    #[arg(long, value_name = "DIR")]
+    pub gate: Option<PathBuf>,
+    /// Folder with YOLO labels of the gate's pictures
+    #[arg(long, value_name = "DIR")]
+    pub labels: Option<PathBuf>,
+    /// Folder for the report, also of a failed gate [default: beside the bundle, when it passes]
+    #[arg(long, value_name = "DIR")]
+    pub report: Option<PathBuf>,
 }
 
 /// What is made for a GPU.
@@ -209,11 +236,15 @@ impl GpuFlags {
 impl CpuFlags {
     /// As the engine takes them.
     pub fn options(&self) -> CpuOptions {
-        CpuOptions { backend: self.cpu_backend.unwrap_or_default(), threads: self.threads }
+        CpuOptions { backend: self.cpu_backend.unwrap_or_default(), threads: self.threads, ..CpuOptions::default() }
     }
 }
 
 fn backend(text: &str) -> Result<CpuBackend, String> {
+    text.parse().map_err(|error: crate::Error| error.message().to_owned())
+}
+
+fn calibrator(text: &str) -> Result<Calibrator, String> {
     text.parse().map_err(|error: crate::Error| error.message().to_owned())
 }
 

@@ -1,11 +1,12 @@
 //! From flags as typed to an order that can be carried out.
 
-use super::flags::BuildFlags;
+use super::flags::{BuildFlags, PrecisionFlags};
 use crate::build::Options;
 use crate::build::assemble::Order;
 use crate::build::compile::Compiler;
 use crate::cli::Terminal;
 use crate::config::Recipe;
+use crate::config::precision::Precision;
 use crate::config::recipe::{ImageSize, RECIPE_FILE};
 use crate::error::{Error, Result};
 use crate::platform::Platform;
@@ -40,7 +41,16 @@ pub(super) fn check(flags: &BuildFlags, terminal: &mut Terminal) -> Result<Order
     };
     let output = flags.output.clone().unwrap_or_else(|| default_output(&recipe, input));
     let name = recipe.name.clone().unwrap_or_else(|| stem(&output));
-    Ok(Order { recipe, name, output, platform, compiler, cpu: flags.cpu.options(), options })
+    Ok(Order {
+        recipe,
+        name,
+        output,
+        platform,
+        compiler,
+        cpu: flags.cpu.options(),
+        options,
+        report: flags.precision.report.clone(),
+    })
 }
 
 /// A folder or a `*.toml` is a recipe, all else a model.
@@ -73,6 +83,7 @@ fn lay_over(recipe: &mut Recipe, flags: &BuildFlags) -> Result<()> {
     recipe.golden = flags.golden.clone().or(recipe.golden.take());
     recipe.layout = flags.layout.clone().or(recipe.layout.take());
     recipe.shapes.batch = flags.batch.or(recipe.shapes.batch);
+    lay_precision_over(recipe, &flags.precision);
     recipe.thresholds.score = flags.conf.unwrap_or(recipe.thresholds.score);
     recipe.thresholds.iou = flags.iou.unwrap_or(recipe.thresholds.iou);
     recipe.name.as_deref().map_or(Ok(()), check_name)
@@ -85,6 +96,18 @@ pub(super) fn check_name(name: &str) -> Result<()> {
             .hint("give a short one with `--name`"));
     }
     Ok(())
+}
+
+fn lay_precision_over(recipe: &mut Recipe, flags: &PrecisionFlags) {
+    if flags.fp16 {
+        recipe.precision = Precision::Fp16;
+    }
+    if flags.int8 {
+        recipe.precision = Precision::Int8;
+    }
+    recipe.calibrator = flags.calibrator.unwrap_or(recipe.calibrator);
+    recipe.gate.pictures = flags.gate.clone().or(recipe.gate.pictures.take());
+    recipe.gate.labels = flags.labels.clone().or(recipe.gate.labels.take());
 }
 
 /// `N` for a square, `WIDTHxHEIGHT` for all else.

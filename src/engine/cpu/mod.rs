@@ -3,6 +3,7 @@
 
 mod declared;
 mod onnxruntime;
+pub mod probe;
 mod rten;
 mod threads;
 
@@ -13,6 +14,8 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::frame::{Frame, Picture};
+use crate::onnx::Model;
+use crate::onnx::twin::{self, Rounding};
 use crate::units::{Bytes, count, index, milliseconds};
 use declared::Declared;
 use half::f16;
@@ -51,6 +54,9 @@ pub struct CpuOptions {
     pub backend: CpuBackend,
     /// Threads of the network; `None` takes one a physical core that this process may use.
     pub threads: Option<u32>,
+    /// Whether halves are computed as halves, by the float twin of the graph ([`crate::onnx::twin`]): slower, and what a
+    /// GPU would give.
+    pub emulate_half: bool,
 }
 
 /// Loads `model` (the bytes of an ONNX file), compares it with what the bundle says of it and runs it once on an empty
@@ -82,7 +88,7 @@ pub fn load(
     let threads = options.threads.unwrap_or_else(threads::physical_cores).max(1);
     let outputs = declared::named_outputs(layout, input.batch).into_iter().map(|(name, _)| name.to_owned()).collect();
     let order = Order { model, input, layout, outputs, threads };
-    let (network, buffer) = open(order, options.backend)?;
+    let (network, buffer) = open(order, options)?;
     let output_bytes = 4 * declared::output_elements(layout, input.batch);
     let known = Bytes(declared.weight_bytes + buffer.bytes() + output_bytes);
     let info = EngineInfo {
@@ -107,22 +113,55 @@ pub fn load(
     }))
 }
 
-fn open(order: Order<'_>, backend: CpuBackend) -> Result<(Box<dyn Network>, InputBuffer)> {
-    let rten = |order: Order<'_>| tried(rten::open(order.clone())?, &order);
-    let onnxruntime = |order: Order<'_>| tried(onnxruntime::open(order.clone())?, &order);
+fn open(order: Order<'_>, options: &CpuOptions) -> Result<(Box<dyn Network>, InputBuffer)> {
+    let twins = if options.emulate_half { Some(Twins::of(order.model)?) } else { None };
+    let order = |backend: CpuBackend| match &twins {
+        Some(twins) if backend == CpuBackend::Rten => Order { model: &twins.arithmetic, ..order.clone() },
+        Some(twins) => Order { model: &twins.casts, ..order.clone() },
+        None => order.clone(),
+    };
+    let rten = || tried(rten::open(order(CpuBackend::Rten))?, &order(CpuBackend::Rten));
+    let onnxruntime = || tried(onnxruntime::open(order(CpuBackend::OnnxRuntime))?, &order(CpuBackend::OnnxRuntime));
+    choose(options.backend, onnxruntime, rten)
+}
+
+/// Opens a network without running it.
+fn open_network(order: Order<'_>, backend: CpuBackend) -> Result<Box<dyn Network>> {
+    choose(backend, || onnxruntime::open(order.clone()), || rten::open(order.clone()))
+}
+
+/// Takes the backend that is asked for, or the first that works.
+fn choose<T>(backend: CpuBackend, onnxruntime: impl Fn() -> Result<T>, rten: impl Fn() -> Result<T>) -> Result<T> {
     match backend {
-        CpuBackend::Rten => rten(order),
-        CpuBackend::OnnxRuntime => onnxruntime(order),
+        CpuBackend::Rten => rten(),
+        CpuBackend::OnnxRuntime => onnxruntime(),
         CpuBackend::Auto => match onnxruntime::runtime() {
-            Ok(_) => onnxruntime(order.clone()).or_else(|error| {
+            Ok(_) => onnxruntime().or_else(|error| {
                 log::warn!("onnxruntime refused the model, rten runs it: {error}");
-                rten(order)
+                rten()
             }),
             Err(error) => {
                 onnxruntime::say_once(&error);
-                rten(order)
+                rten()
             }
         },
+    }
+}
+
+/// The float twins of a graph with halves, one for each backend.
+struct Twins {
+    casts: Vec<u8>,
+    arithmetic: Vec<u8>,
+}
+
+impl Twins {
+    fn of(model: &[u8]) -> Result<Twins> {
+        let twin = |rounding| {
+            let mut model = Model::from_bytes(model)?;
+            twin::make_twin(&mut model, rounding)?;
+            model.to_bytes()
+        };
+        Ok(Twins { casts: twin(Rounding::Casts)?, arithmetic: twin(Rounding::Arithmetic)? })
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// Number of `Conv`, `ConvTranspose`, `MatMul` and `Gemm` nodes by precision: `int8` between Q/DQ pairs, else the type of
 /// their input.
-pub(super) fn count(model: &Model, shapes: &Shapes) -> BTreeMap<String, u64> {
+pub(in crate::build) fn count(model: &Model, shapes: &Shapes) -> BTreeMap<String, u64> {
     let index = GraphIndex::new(model.graph());
     let heavy = |node: &&NodeProto| matches!(node.op_type.as_str(), "Conv" | "ConvTranspose" | "MatMul" | "Gemm");
     let mut counts = BTreeMap::new();

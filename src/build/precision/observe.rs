@@ -1,0 +1,205 @@
+//! What calibration pictures do to the tensors inside a network: magnitudes, counted in bins.
+
+use super::fp16::Ranges;
+use super::usable::Usable;
+use crate::build::watcher::Watcher;
+use crate::engine::candidates::{Elements, RawTensor};
+use crate::engine::cpu::CpuOptions;
+use crate::engine::cpu::probe::Probe;
+use crate::engine::{InputSpec, Layout};
+use crate::error::Result;
+use crate::onnx::Model;
+use crate::onnx::shapes::Shapes;
+use crate::units::count;
+use std::collections::BTreeMap;
+
+/// Most bytes of inner tensors that are kept at once; more are looked at in further passes over the pictures.
+const GROUP_BYTES: u64 = 384 << 20;
+/// Bins of a histogram.
+pub(super) const BINS: usize = 4096;
+
+/// Magnitudes of one tensor over all pictures. The range doubles when a larger value comes: bins are merged in pairs.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Histogram {
+    /// Values by magnitude, `BINS` bins from 0 to `top`.
+    pub(super) bins: Vec<u64>,
+    /// Upper edge of the last bin.
+    pub(super) top: f32,
+    /// Largest magnitude seen.
+    pub(super) largest: f32,
+    /// Values that were not finite.
+    pub(super) not_finite: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram { bins: vec![0; BINS], top: 0.0, largest: 0.0, not_finite: 0 }
+    }
+}
+
+impl Histogram {
+    /// Counts `values`.
+    pub(super) fn add(&mut self, values: &[f32]) {
+        let mut largest = 0.0_f32;
+        for value in values {
+            // A comparison with NaN is false, infinity is counted below.
+            let magnitude = value.abs();
+            if magnitude > largest && magnitude < f32::INFINITY {
+                largest = magnitude;
+            }
+        }
+        self.largest = self.largest.max(largest);
+        if self.top == 0.0 {
+            self.top = largest;
+        }
+        while self.top > 0.0 && self.largest > self.top {
+            for at in 0..BINS / 2 {
+                self.bins[at] = self.bins[2 * at] + self.bins[2 * at + 1];
+            }
+            self.bins[BINS / 2..].fill(0);
+            self.top *= 2.0;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "4096 is exact")]
+        let per_unit = if self.top > 0.0 { BINS as f32 / self.top } else { 0.0 };
+        for value in values {
+            if value.is_finite() {
+                // Saturates; the last bin takes the upper edge.
+                let bin = (value.abs() * per_unit) as usize;
+                self.bins[bin.min(BINS - 1)] += 1;
+            } else {
+                self.not_finite += 1;
+            }
+        }
+    }
+
+    /// Number of values.
+    pub(super) fn total(&self) -> u64 {
+        self.bins.iter().sum()
+    }
+}
+
+/// What to look at, and with what.
+pub(super) struct Observation<'a> {
+    pub(super) model: &'a Model,
+    pub(super) shapes: &'a Shapes,
+    pub(super) input: &'a InputSpec,
+    pub(super) layout: &'a Layout,
+    pub(super) options: &'a CpuOptions,
+    pub(super) pictures: &'a Usable,
+}
+
+impl Observation<'_> {
+    /// The histograms of the tensors `names`.
+    pub(super) fn histograms(
+        &self,
+        names: &[String],
+        watcher: &mut dyn Watcher,
+    ) -> Result<BTreeMap<String, Histogram>> {
+        let mut histograms: BTreeMap<String, Histogram> = BTreeMap::new();
+        self.each(names, watcher, &mut |tensor, values| {
+            if !histograms.contains_key(tensor) {
+                histograms.insert(tensor.to_owned(), Histogram::default());
+            }
+            if let Some(histogram) = histograms.get_mut(tensor) {
+                histogram.add(values);
+            }
+        })?;
+        Ok(histograms)
+    }
+
+    /// The largest magnitude of the tensors `names`.
+    pub(super) fn ranges(&self, names: &[String], watcher: &mut dyn Watcher) -> Result<Ranges> {
+        let mut ranges = Ranges::new();
+        self.each(names, watcher, &mut |tensor, values| {
+            let mut largest = 0.0_f32;
+            for &value in values {
+                let magnitude = if value.is_nan() { f32::INFINITY } else { value.abs() };
+                largest = largest.max(magnitude);
+            }
+            let range = ranges.entry(tensor.to_owned()).or_insert(0.0);
+            *range = range.max(largest);
+        })?;
+        Ok(ranges)
+    }
+
+    /// The values of the tensors `names` one after the other, for each picture.
+    pub(super) fn values(&self, names: &[String]) -> Result<Vec<Vec<f32>>> {
+        let mut probe = Probe::open(self.model.clone(), names, self.input, self.layout, self.options)?;
+        let mut all = Vec::with_capacity(self.pictures.len());
+        for at in 0..self.pictures.len() {
+            let picture = self.pictures.decode(at)?;
+            let mut values = Vec::new();
+            probe.run(&picture, &mut |tensors: &[RawTensor<'_>]| {
+                for tensor in tensors {
+                    if let Elements::F32(part) = tensor.elements {
+                        values.extend_from_slice(part);
+                    }
+                }
+                Ok(())
+            })?;
+            all.push(values);
+        }
+        Ok(all)
+    }
+
+    fn each(&self, names: &[String], watcher: &mut dyn Watcher, visit: &mut dyn FnMut(&str, &[f32])) -> Result<()> {
+        let groups = self.groups(names);
+        let total = count(groups.len() * self.pictures.len());
+        let mut done = 0;
+        for group in groups {
+            let mut probe = Probe::open(self.model.clone(), &group, self.input, self.layout, self.options)?;
+            for at in 0..self.pictures.len() {
+                watcher.check_stop()?;
+                let picture = self.pictures.decode(at)?;
+                probe.run(&picture, &mut |tensors: &[RawTensor<'_>]| {
+                    for tensor in tensors {
+                        if let Elements::F32(values) = tensor.elements {
+                            visit(tensor.name, values);
+                        }
+                    }
+                    Ok(())
+                })?;
+                done += 1;
+                watcher.step("ranges", done, total);
+            }
+        }
+        Ok(())
+    }
+
+    fn groups(&self, names: &[String]) -> Vec<Vec<String>> {
+        let mut groups: Vec<Vec<String>> = Vec::new();
+        let mut bytes = u64::MAX;
+        for name in names {
+            let elements = self.shapes.fixed(name).map_or(1, |shape| shape.iter().product::<i64>());
+            let size = 4 * u64::try_from(elements).unwrap_or(0);
+            if bytes.saturating_add(size) > GROUP_BYTES {
+                groups.push(Vec::new());
+                bytes = 0;
+            }
+            bytes += size;
+            if let Some(group) = groups.last_mut() {
+                group.push(name.clone());
+            }
+        }
+        groups
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_range_grows_and_nothing_is_lost() {
+        let mut histogram = Histogram::default();
+        histogram.add(&[0.0, 0.0]);
+        histogram.add(&[0.5, -1.0]);
+        histogram.add(&[3.5, f32::NAN, f32::INFINITY]);
+        assert_eq!((histogram.total(), histogram.not_finite), (5, 2));
+        assert_eq!((histogram.largest, histogram.top), (3.5, 4.0));
+        let bin = |value: f32| (value / 4.0 * BINS as f32) as usize;
+        assert_eq!(histogram.bins[bin(1.0) - 1] + histogram.bins[bin(1.0)], 1);
+        assert_eq!(histogram.bins[bin(3.5)], 1);
+        assert_eq!(histogram.bins[0], 2);
+    }
+}

@@ -1,0 +1,203 @@
+//! Where INT8 goes: which convolutions, which tensors, and which tensors share a scale.
+
+use super::tail::Tail;
+use crate::error::Result;
+use crate::onnx::index::GraphIndex;
+use crate::onnx::node;
+use crate::onnx::shapes::Shapes;
+use crate::onnx::tensor::{self, DataType};
+use crate::units::count;
+use onnx_protobuf::NodeProto;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// One convolution and what becomes of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Layer {
+    /// Position of the node.
+    pub(super) position: usize,
+    /// Name of the node.
+    pub(super) name: String,
+    /// Multiplications and additions of one run.
+    pub(super) operations: u64,
+    /// Why it stays in float; `None` for INT8.
+    pub(super) float: Option<String>,
+}
+
+/// The plan for one graph.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Placement {
+    /// Every convolution, in the order of the graph.
+    pub(super) layers: Vec<Layer>,
+    /// Tensors that are stored in 8 bits → the group with which they share a scale.
+    pub(super) group_of: BTreeMap<String, usize>,
+    /// Tensors whose ranges decide: those of each group that no passing operator makes.
+    pub(super) sources: BTreeMap<String, usize>,
+}
+
+impl Placement {
+    /// Decides for the graph behind `index`; the convolutions named in `kept_float` stay in float, with the reason given.
+    pub(super) fn decide(
+        index: &GraphIndex<'_>,
+        shapes: &Shapes,
+        kept_float: &BTreeMap<String, String>,
+    ) -> Result<Placement> {
+        let tail = Tail::of(index)?;
+        let mut placement = Placement::default();
+        for (position, node) in index.graph().node.iter().enumerate().filter(|(_, node)| node.op_type == "Conv") {
+            let name = node::label(node);
+            let float = match kept_float.get(&name) {
+                Some(reason) => Some(reason.clone()),
+                None => float_reason(position, node, &tail, index, shapes)?,
+            };
+            placement.layers.push(Layer { position, name, operations: operations(node, index, shapes), float });
+        }
+        let inputs: Vec<String> = placement
+            .layers
+            .iter()
+            .filter(|layer| layer.float.is_none())
+            .filter_map(|layer| index.graph().node.get(layer.position)?.input.first().cloned())
+            .collect();
+        placement.group(inputs, index, shapes);
+        Ok(placement)
+    }
+
+    /// Share of the convolutions' arithmetic in INT8, 0..1.
+    pub(super) fn share(&self) -> f64 {
+        let sum = |layers: &mut dyn Iterator<Item = &Layer>| layers.map(|layer| layer.operations).sum::<u64>();
+        let all = sum(&mut self.layers.iter());
+        let quantised = sum(&mut self.layers.iter().filter(|layer| layer.float.is_none()));
+        crate::units::float64(quantised) / crate::units::float64(all.max(1))
+    }
+
+    /// Number of convolutions in INT8.
+    pub(super) fn quantised(&self) -> usize {
+        self.layers.iter().filter(|layer| layer.float.is_none()).count()
+    }
+
+    /// Walks from the inputs of the convolutions up through operators that pass 8-bit values on; what such an operator
+    /// connects shares a scale.
+    fn group(&mut self, inputs: Vec<String>, index: &GraphIndex<'_>, shapes: &Shapes) {
+        let mut groups = Groups::default();
+        let mut open = inputs;
+        let mut seen: BTreeSet<String> = BTreeSet::new();
+        let mut sources = BTreeSet::new();
+        while let Some(name) = open.pop() {
+            if !seen.insert(name.clone()) {
+                continue;
+            }
+            groups.of(&name);
+            let Some(producer) = index.producer(&name).filter(|producer| passes(producer)) else {
+                sources.insert(name);
+                continue;
+            };
+            let connected = data_inputs(producer)
+                .filter(|input| shapes.fact(input).element == DataType::F32 && index.initializer(input).is_none());
+            for input in connected {
+                groups.join(&name, input);
+                open.push(input.clone());
+            }
+            for sibling in producer.output.iter().filter(|sibling| !sibling.is_empty()) {
+                groups.join(&name, sibling);
+            }
+        }
+        let number: HashMap<usize, usize> =
+            seen.iter().map(|name| groups.of(name)).collect::<BTreeSet<_>>().into_iter().zip(0..).collect();
+        let mut group = |name: &String| number.get(&groups.of(name)).copied().unwrap_or(0);
+        self.group_of = seen.iter().map(|name| (name.clone(), group(name))).collect();
+        self.sources = sources.iter().map(|name| (name.clone(), group(name))).collect();
+    }
+}
+
+/// Operators that TensorRT runs on 8-bit values as they are.
+pub(super) fn passes(node: &NodeProto) -> bool {
+    match node.op_type.as_str() {
+        "Concat" | "MaxPool" | "Split" | "Slice" => true,
+        "Resize" => !matches!(node::text(node, "mode"), Ok(Some("linear" | "cubic"))),
+        _ => false,
+    }
+}
+
+/// The inputs of a passing operator that hold values, not sizes.
+pub(super) fn data_inputs(node: &NodeProto) -> impl Iterator<Item = &String> {
+    let most = if node.op_type == "Concat" { usize::MAX } else { 1 };
+    node.input.iter().take(most)
+}
+
+fn float_reason(
+    position: usize,
+    node: &NodeProto,
+    tail: &Tail,
+    index: &GraphIndex<'_>,
+    shapes: &Shapes,
+) -> Result<Option<String>> {
+    if tail.last_layers.contains(&position) {
+        return Ok(Some("output convolution of the head".to_owned()));
+    }
+    if tail.nodes.contains(&position) {
+        return Ok(Some("DFL and box arithmetic".to_owned()));
+    }
+    let Some(input) = node.input.first() else { return Ok(Some("no input".to_owned())) };
+    if index.producer(input).is_none() {
+        return Ok(Some("reads the picture itself".to_owned()));
+    }
+    let weight = node.input.get(1).and_then(|name| index.initializer(name));
+    if weight.is_none_or(|weight| tensor::data_type(weight) != DataType::F32) {
+        return Ok(Some("its weights are no float constant".to_owned()));
+    }
+    if shapes.fact(input).element != DataType::F32 {
+        return Ok(Some("its input is no float".to_owned()));
+    }
+    Ok(None)
+}
+
+/// Multiplications and additions of a convolution; 0 when a shape is unknown.
+fn operations(node: &NodeProto, index: &GraphIndex<'_>, shapes: &Shapes) -> u64 {
+    let outputs = node.output.first().and_then(|name| shapes.fixed(name));
+    let weight = node.input.get(1).map(|name| match index.initializer(name) {
+        Some(weight) => weight.dims.clone(),
+        None => shapes.fixed(name).unwrap_or_default(),
+    });
+    let (Some(outputs), Some(weight)) = (outputs, weight) else { return 0 };
+    let product = |sizes: &[i64]| sizes.iter().map(|&size| u64::try_from(size).unwrap_or(0)).product::<u64>();
+    2 * product(&outputs).saturating_mul(product(weight.get(1..).unwrap_or(&[])))
+}
+
+/// Sets of tensors that share a scale.
+#[derive(Default)]
+struct Groups {
+    ids: HashMap<String, usize>,
+    parents: Vec<usize>,
+}
+
+impl Groups {
+    fn of(&mut self, name: &str) -> usize {
+        let mut id = match self.ids.get(name) {
+            Some(&id) => id,
+            None => {
+                let id = self.parents.len();
+                self.ids.insert(name.to_owned(), id);
+                self.parents.push(id);
+                id
+            }
+        };
+        while let Some(&parent) = self.parents.get(id).filter(|parent| **parent != id) {
+            id = parent;
+        }
+        id
+    }
+
+    fn join(&mut self, one: &str, other: &str) {
+        let (one, other) = (self.of(one), self.of(other));
+        let (low, high) = (one.min(other), one.max(other));
+        if let Some(parent) = self.parents.get_mut(high) {
+            *parent = low;
+        }
+    }
+}
+
+/// Names of the layers, for messages: the first few and how many more.
+pub(super) fn some_names(names: &[&str]) -> String {
+    const SHOWN: usize = 4;
+    let shown = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN { format!("{shown} and {} more", count(names.len() - SHOWN)) } else { shown }
+}

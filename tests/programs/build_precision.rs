@@ -1,0 +1,100 @@
+//! `--fp16` and `--int8` on a small model: what comes out, what is refused.
+
+use crate::common::graphs;
+use crate::workbench::{Bench, model};
+
+/// A bench whose `model.onnx` has one convolution that can be stored in 8 bits.
+fn bench() -> Bench {
+    let bench = Bench::new();
+    bench.write("model.onnx", &graphs::with_convolutions(&model(0.9)));
+    bench.pictures("good", 8);
+    bench.pictures("val", 5);
+    bench
+}
+
+fn value(json: &[u8], path: &str) -> serde_json::Value {
+    let whole: serde_json::Value = serde_json::from_slice(json).unwrap();
+    whole.pointer(path).cloned().unwrap_or_else(|| panic!("no {path}"))
+}
+
+#[test]
+fn int8_needs_calibration_pictures() {
+    bench()
+        .build(&["--int8", "-o", "x.edge"])
+        .ends_with(2)
+        .says_one_error(&["calibration pictures", "--calibration DIR"]);
+}
+
+#[test]
+fn both_precisions_at_once_are_a_usage_error() {
+    bench().build(&["--int8", "--fp16"]).ends_with(2);
+}
+
+#[test]
+fn a_gate_without_a_precision_is_a_usage_error() {
+    bench().build(&["--gate", "val"]).ends_with(2).says_one_error(&["without a precision"]);
+}
+
+#[test]
+fn one_folder_is_split_and_the_gate_is_in_the_bundle() {
+    for precision in ["--fp16", "--int8"] {
+        let bench = bench();
+        let ran = bench.build(&[precision, "--calibration", "good", "-o", "x.edge"]).ends_with(0);
+        assert!(ran.people.contains("4 pictures for the ranges, 4 for the gate"), "{}", ran.people);
+        let inspected = bench.edge_build(&["inspect", "--json", "x.edge"]).ends_with(0);
+        let gate = value(inspected.data.as_bytes(), "/manifest/gate");
+        assert_eq!(gate["truth"], "answers of the original");
+        assert_eq!(gate["pictures"], 4);
+        let asked = value(inspected.data.as_bytes(), "/manifest/precision/asked");
+        assert_eq!(asked, precision.trim_start_matches('-'));
+        let found = value(inspected.data.as_bytes(), "/manifest/precision/found");
+        let name = if precision == "--int8" { "int8" } else { "f16" };
+        assert!(found[name].as_u64().unwrap() >= 1, "{found}");
+        let page = String::from_utf8(bench.read("x.report.html")).unwrap();
+        assert!(page.contains("passed") && !page.contains("http"), "the page needs no other file");
+        assert_eq!(value(&bench.read("x.report.json"), "/written"), true);
+    }
+}
+
+/// N04: pictures that say nothing are no calibration.
+#[test]
+fn pictures_that_cannot_be_used_are_named() {
+    let bench = bench();
+    bench.write("broken/a.png", b"no picture");
+    let error =
+        ["folder of pictures", "found no usable picture among 2 files (1 cannot be read, 1 show one colour only)"];
+    image::RgbImage::new(40, 40).save(bench.path("broken/black.png")).unwrap();
+    bench.build(&["--int8", "--calibration", "broken", "-o", "x.edge"]).ends_with(6).says_one_error(&error[1..]);
+    bench.build(&["--int8", "--calibration", "nowhere", "-o", "x.edge"]).ends_with(6).says_one_error(&error[..1]);
+    bench.pictures("one", 1);
+    let ran = bench.build(&["--int8", "--calibration", "one", "--gate", "val", "-o", "x.edge"]);
+    assert!(ran.people.contains("warning: ranges come from 1 pictures"), "{}", ran.people);
+}
+
+#[test]
+fn labels_that_do_not_fit_are_refused_and_nothing_is_written() {
+    let bench = bench();
+    let flags = |labels: &'static str| ["--fp16", "--gate", "val", "--labels", labels, "-o", "x.edge"].to_vec();
+    bench.write("other/zzz.txt", b"0 .5 .5 .1 .1");
+    bench.build(&flags("other")).ends_with(2).says_one_error(&["no label file for any of", "expected `"]);
+    bench.write("classes/000.txt", b"9 .5 .5 .1 .1");
+    for number in 1..5 {
+        bench.write(&format!("classes/00{number}.txt"), b"9 .5 .5 .1 .1");
+    }
+    bench.build(&flags("classes")).ends_with(2).says_one_error(&["found class 9, expected 0 to 1"]);
+    assert!(!bench.names().iter().any(|name| name.starts_with("x.")), "{:?}", bench.names());
+}
+
+#[test]
+fn a_model_in_8_bits_is_not_converted_again() {
+    let bench = bench();
+    bench.build(&["--int8", "--calibration", "good", "-o", "x.edge"]).ends_with(0);
+    let bundle = edge_trt::bundle::Bundle::open(&bench.path("x.edge")).unwrap();
+    bench.write("model.onnx", &bundle.model().unwrap());
+    for precision in ["--int8", "--fp16"] {
+        bench
+            .build(&[precision, "--calibration", "good", "-o", "y.edge"])
+            .ends_with(3)
+            .says_one_error(&["in int8 already", "expected a float export"]);
+    }
+}
