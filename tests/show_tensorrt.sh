@@ -12,7 +12,7 @@ model=${EDGE_SHARED:-../shared}/models/pcb-yolov8n.onnx
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export EDGE_CACHE_DIR=$work/cache
-has_driver=$(ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1' && echo yes || true)
+has_driver=$(ldconfig -p 2>/dev/null | grep 'libcuda\.so\.1' >/dev/null && echo yes || true)
 
 # expect CODE WORDS COMMAND...: runs it and compares exit code and message.
 expect() {
@@ -31,7 +31,8 @@ expect() {
 for target in a2 8.0 8.9 12.0 7.5; do
   EDGE_TENSORRT_DIR=$EDGE_TENSORRT_RTX_DIR expect 0 'compiling: TensorRT-RTX 1\.' "$program" "$model" \
     --target "$target" --flavour rtx --workspace 1GiB --gpu-budget 4GiB -o "$work/$target.edge"
-  unzip -l "$work/$target.edge" | grep -q 'plans/.*\.plan' || { echo "no plan in $target.edge"; exit 1; }
+  # Without -q: grep must read to the end, or unzip dies of a closed pipe and the pipeline with it.
+  unzip -l "$work/$target.edge" | grep 'plans/.*\.plan' >/dev/null || { echo "no plan in $target.edge"; exit 1; }
 done
 
 if [ -z "$has_driver" ]; then
