@@ -78,7 +78,7 @@ fn describe(report: &Report) -> String {
                     gpu.memory_free.map_or_else(|| "no context can be made".to_owned(), |free| format!("{free} free"));
                 let shared = if gpu.integrated { ", shared with the CPU" } else { "" };
                 let ecc = if gpu.ecc { ", error correction on" } else { "" };
-                row("GPU", &format!("{} ({}), {} {shared}{ecc}, {free}", gpu.name, gpu.compute_capability, gpu.memory));
+                row("GPU", &format!("{} ({}), {}{shared}{ecc}, {free}", gpu.name, gpu.compute_capability, gpu.memory));
             }
         }
         (None, missing) => row("CUDA driver", &none(missing.as_ref())),

@@ -112,7 +112,10 @@ fn describe(bundle: &Bundle, signed: bool) -> String {
 }
 
 fn plan_text(name: &str, facts: &PlanFacts) -> String {
-    let on = facts.made_on.as_deref().map_or_else(|| "made without a GPU".to_owned(), |gpu| format!("made on {gpu}"));
+    let on = facts
+        .made_on
+        .as_deref()
+        .map_or_else(|| "made without a GPU, or elsewhere".to_owned(), |gpu| format!("made on {gpu}"));
     let product = facts.flavour.parse::<Flavour>().map_or("TensorRT", Flavour::product);
     format!(
         "`{name}`: {}, {product} {}, compute capability {}, workspace {}, {on}",
