@@ -39,7 +39,10 @@ fn a_gate_without_a_precision_is_a_usage_error() {
 fn one_folder_is_split_and_the_gate_is_in_the_bundle() {
     for precision in ["--fp16", "--int8"] {
         let bench = bench();
-        let ran = bench.build(&[precision, "--calibration", "good", "-o", "x.edge"]).ends_with(0);
+        let ran = bench.build(&[precision, "--calibration", "good", "-o", "x.edge", "--json"]).ends_with(0);
+        assert_eq!(ran.data.lines().count(), 1);
+        assert_eq!(value(ran.data.as_bytes(), "/gate/truth"), "answers of the original");
+        assert_eq!(value(ran.data.as_bytes(), "/bundle"), "x.edge");
         assert!(ran.people.contains("4 pictures for the ranges, 4 for the gate"), "{}", ran.people);
         let inspected = bench.edge_build(&["inspect", "--json", "x.edge"]).ends_with(0);
         let gate = value(inspected.data.as_bytes(), "/manifest/gate");

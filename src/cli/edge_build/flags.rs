@@ -156,6 +156,9 @@ pub struct BuildFlags {
     /// Only warnings and errors
     #[arg(short, long)]
     pub quiet: bool,
+    /// End with one JSON line on standard output, for programs: bundle, id, key, size, gate
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Precision and the gate that judges it.

@@ -14,8 +14,12 @@ pub use flags::{BuildFlags, Command, Flags};
 use super::{StopRequest, Terminal};
 use crate::build::assemble;
 use crate::build::compile::Compiler;
+use crate::bundle::Bundle;
+use crate::bundle::gate::GateResult;
+use crate::bundle::manifest::Precision;
 use crate::error::{Error, Result};
 use progress::Screen;
+use serde::Serialize;
 use std::path::Path;
 
 /// Runs `edge-build` with `flags`.
@@ -44,7 +48,34 @@ fn build(flags: &BuildFlags, terminal: &mut Terminal) -> Result<()> {
         Compiler::Portable { .. } => format!("next, on a {}: edge-build finish {bundle}", order.platform.title),
         _ => format!("next: edge-run --engine {bundle} --camera 0"),
     });
-    Ok(())
+    if flags.json { outcome(&order.output, terminal) } else { Ok(()) }
+}
+
+/// What `--json` prints at the end.
+#[derive(Serialize)]
+struct Outcome<'a> {
+    bundle: String,
+    id: &'a str,
+    cache_key: &'a str,
+    bytes: u64,
+    precision: &'a Precision,
+    gate: Option<&'a GateResult>,
+}
+
+fn outcome(path: &Path, terminal: &mut Terminal) -> Result<()> {
+    let bundle = Bundle::open(path)?;
+    let manifest = bundle.manifest();
+    let bytes = bundle.file().metadata().map_or(0, |about| about.len());
+    let outcome = Outcome {
+        bundle: path.display().to_string(),
+        id: bundle.id(),
+        cache_key: &manifest.cache_key,
+        bytes,
+        precision: &manifest.precision,
+        gate: manifest.gate.as_ref(),
+    };
+    let line = serde_json::to_string(&outcome);
+    terminal.data(line.map_err(|error| Error::unexpected("the JSON cannot be written").because(error))?)
 }
 
 /// The first 12 digits of an id: enough to tell bundles apart by eye.
