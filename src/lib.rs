@@ -48,6 +48,7 @@ pub mod engine;
 pub mod error;
 pub mod ffi;
 pub mod frame;
+pub mod gpu;
 pub mod guard;
 pub mod onnx;
 pub mod platform;

@@ -15,7 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("guard", &["engine", "detections", "frame"]),
     ("decision", &["guard", "detections", "frame"]),
     ("sinks", &["decision", "guard", "detections", "engine", "frame", "ffi"]),
-    ("bundle", &["engine", "detections", "guard", "decision", "frame", "ffi"]),
+    ("bundle", &["engine", "detections", "guard", "decision", "frame", "ffi", "gpu"]),
     ("config", &["camera", "run", "bundle", "engine", "detections", "guard", "decision"]),
     (
         "build",

@@ -4,6 +4,7 @@ use super::cache_key::{KeyParts, cache_key};
 use super::calibrate::{Calibration, calibrate, one_line};
 use super::compile::{Compiled, Compiler, Request, compile};
 use super::gate::report::Subject;
+use super::memory::{self, Circumstances};
 use super::pictures::{PictureFolder, decode, pixel_hash, short_name};
 use super::precision::{self, Converted, Task};
 use super::watcher::Watcher;
@@ -18,6 +19,7 @@ use crate::engine::cpu::CpuOptions;
 use crate::engine::{ElementType, Engine, InputSpec, cpu};
 use crate::error::{Error, Result};
 use crate::frame::Picture;
+use crate::gpu::plan::MemoryPlan;
 use crate::onnx;
 use crate::platform::Platform;
 use crate::units::{Bytes, SizePx, count, float};
@@ -78,6 +80,7 @@ pub fn assemble(order: &Order, watcher: &mut dyn Watcher) -> Result<Built> {
     check_names(&order.recipe, &prepared.classes)?;
     let (prepared, converted) = convert(order, prepared, watcher)?;
 
+    let memory = plan_memory(order, &prepared, watcher)?;
     let compiled = compile_plan(order, &prepared, watcher)?;
     let mut engine = load(order, &prepared, &prepared.input, &prepared.model_bytes)?;
     watcher.say(&format!("engine: {}, threads: {}", engine.info().backend, engine.info().threads));
@@ -95,7 +98,7 @@ pub fn assemble(order: &Order, watcher: &mut dyn Watcher) -> Result<Built> {
     let version = compiled.as_ref().map(|compiled| compiled.version.to_string());
     let made = Made { converted: converted.as_ref(), known: &known, tensorrt: version.as_deref() };
     let manifest = manifest(order, &prepared, calibration.as_ref(), &made);
-    let built = finish(order, &prepared, &manifest, &known, compiled, watcher)?;
+    let built = finish(order, &prepared, &manifest, &known, (compiled, memory), watcher)?;
     if let Some(converted) = &converted {
         let folder = order.output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         report(order, converted, order.report.as_deref().unwrap_or(folder), true, watcher)?;
@@ -321,6 +324,20 @@ impl Tolerances {
     }
 }
 
+/// What the bundle will take on the GPU, against the target's budget.
+fn plan_memory(order: &Order, prepared: &Prepared, watcher: &mut dyn Watcher) -> Result<Option<MemoryPlan>> {
+    let Some(budget) = order.compiler.budget() else { return Ok(None) };
+    let about = Circumstances {
+        input: &prepared.input,
+        layout: &prepared.layout,
+        precision: &prepared.precision_found,
+        budget,
+        alarm_percent: order.platform.plan.alarm_percent,
+    };
+    let planned = memory::plan(&prepared.model_bytes, &about, watcher);
+    planned.map(Some).map_err(|error| error.at(format!("memory plan for `{}`", order.platform.name)))
+}
+
 /// The plan, where the target has one that can be made here. Made before the known answers: a refusal comes early.
 fn compile_plan(order: &Order, prepared: &Prepared, watcher: &mut dyn Watcher) -> Result<Option<Compiled>> {
     let plan = match &order.compiler {
@@ -437,7 +454,7 @@ fn finish(
     prepared: &Prepared,
     manifest: &Manifest,
     known: &KnownAnswers,
-    compiled: Option<Compiled>,
+    (compiled, memory): (Option<Compiled>, Option<MemoryPlan>),
     watcher: &mut dyn Watcher,
 ) -> Result<Built> {
     let (_names, mut files) = known.set.to_files()?;
@@ -446,7 +463,7 @@ fn finish(
     let bytes = files.values().map(|bytes| count(bytes.len())).sum();
     watcher.check_stop()?;
     let staged = stage_with(&order.output, manifest, &files, |id| match (&order.compiler, compiled) {
-        (Compiler::Plan(plan), Some(compiled)) => compiled.into_entries(plan, id),
+        (Compiler::Plan(plan), Some(compiled)) => compiled.into_entries(plan, id, memory),
         _ => Ok(Files::new()),
     })?;
     let bundle = staged.open()?;

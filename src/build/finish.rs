@@ -1,6 +1,7 @@
 //! The second half of a portable bundle: a plan for this machine.
 
 use super::compile::{Compiler, Request, Wishes, compile, parse_capability};
+use super::memory::{self, Circumstances};
 use super::watcher::Watcher;
 use crate::bundle::{Bundle, MODEL, write_with_additions};
 use crate::error::{Error, Result};
@@ -51,10 +52,18 @@ pub fn finish(path: &Path, wishes: &Wishes, watcher: &mut dyn Watcher) -> Result
     };
     let manifest = bundle.manifest();
     let model = bundle.read(MODEL)?;
+    let about = Circumstances {
+        input: &manifest.input,
+        layout: &manifest.layout,
+        precision: &manifest.precision.found,
+        budget: order.budget,
+        alarm_percent: platform.plan.alarm_percent,
+    };
+    let memory = memory::plan(&model, &about, watcher).map_err(at)?;
     let request = Request::new(order.clone(), &model, &manifest.layout, &manifest.precision.found).map_err(at)?;
     let compiled = compile(request, watcher).map_err(at)?;
     watcher.check_stop()?;
-    let entries = compiled.into_entries(&order, bundle.id())?;
+    let entries = compiled.into_entries(&order, bundle.id(), Some(memory))?;
     let name = entries.keys().find_map(|name| Some(name.strip_prefix("plans/")?.strip_suffix(".plan")?.to_owned()));
     write_with_additions(path, &bundle, &entries)?;
     Ok(name.unwrap_or_default())

@@ -21,6 +21,7 @@ pub mod compile;
 pub mod finish;
 mod gate;
 pub mod layout;
+pub mod memory;
 mod names;
 mod operators;
 mod pictures;

@@ -3,6 +3,7 @@
 use crate::bundle;
 use crate::camera::{CameraRequest, Place, SourceKind, SourceSpec, sim};
 use crate::cli::doctor::{self, DoctorArgs};
+use crate::cli::gpu_flags::GpuFlags;
 use crate::cli::sample::SampleBundle;
 use crate::cli::service::{self, StateArgs, UnprovenCommand};
 use crate::cli::{StopRequest, Terminal};
@@ -10,10 +11,12 @@ use crate::config::run::{CpuConfig, HttpConfig, OutputConfig, RunConfig, StreamC
 use crate::engine::cpu::{CpuBackend, CpuOptions};
 use crate::error::{Error, Result};
 use crate::ffi::signal;
+use crate::run::bench::BenchOptions;
 use crate::run::depot::Delivery;
 use crate::run::stop::{StopFlag, StopReason};
 use crate::run::{self, Options, OutputOptions, ServiceOptions, StreamOptions};
 use crate::sinks::http::{HttpOptions, Listen};
+use crate::units::SizePx;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -45,6 +48,48 @@ enum Command {
     Unproven(UnprovenCommand),
     /// Ask a running line for the last bundle that worked
     Rollback(StateArgs),
+    /// Measure a bundle on this machine: Markdown, or JSON for programs
+    Bench(BenchArgs),
+}
+
+#[derive(Debug, Args)]
+struct BenchArgs {
+    /// The bundle
+    #[arg(required_unless_present = "check")]
+    bundle: Option<PathBuf>,
+    /// Compare the GPU kernels with the CPU path instead; needs a GPU and no bundle
+    #[arg(long, conflicts_with = "bundle")]
+    check: bool,
+    /// Measured runs of each kind
+    #[arg(long, default_value_t = 1000)]
+    runs: u32,
+    /// Frames of the check that nothing grows; 0 leaves it out
+    #[arg(long, default_value_t = 20_000)]
+    growth_frames: u32,
+    /// Size of the source picture [default: the first golden picture's]
+    #[arg(long, value_name = "WIDTHxHEIGHT", value_parser = parse_size)]
+    size: Option<SizePx>,
+    /// The figures as JSON
+    #[arg(long)]
+    json: bool,
+    /// Also write the figures as JSON to this file
+    #[arg(long, value_name = "FILE")]
+    json_file: Option<PathBuf>,
+    /// Threads of the CPU engine [default: physical cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<u32>,
+    /// CPU engine
+    #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
+    cpu_backend: BackendArg,
+    #[command(flatten, next_help_heading = "GPU")]
+    gpu: GpuFlags,
+}
+
+fn parse_size(text: &str) -> Result<SizePx, String> {
+    let wrong = || format!("found `{text}`, expected a size such as 1920x1080");
+    let (width, height) = text.split_once('x').ok_or_else(wrong)?;
+    let number = |text: &str| text.parse().ok().filter(|number| (1..=16_384).contains(number)).ok_or_else(wrong);
+    Ok(SizePx::new(number(width)?, number(height)?))
 }
 
 #[derive(Debug, Subcommand)]
@@ -147,6 +192,8 @@ struct RunArgs {
     /// Least time between two self-tests with a known answer [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     proof_every: Option<Duration>,
+    #[command(flatten, next_help_heading = "GPU")]
+    gpu: GpuFlags,
     /// Write the truth of the simulated line as JSON lines
     #[arg(long, value_name = "FILE")]
     truth: Option<PathBuf>,
@@ -203,8 +250,35 @@ pub fn main(typed: Typed, terminal: &mut Terminal) -> Result<()> {
         Some(Command::Doctor(typed)) => doctor::run(typed, terminal),
         Some(Command::Unproven(command)) => service::unproven(command, terminal),
         Some(Command::Rollback(args)) => service::rollback(args, terminal),
+        Some(Command::Bench(typed)) => bench(&typed, terminal),
         None => run_streams(typed.run, terminal),
     }
+}
+
+fn bench(typed: &BenchArgs, terminal: &mut Terminal) -> Result<()> {
+    let gpu = typed.gpu.options();
+    let Some(bundle) = &typed.bundle else {
+        let mut lines = vec![];
+        let checked = run::bench::check(gpu.device, &mut |line| lines.push(line.to_owned()));
+        terminal.data(lines.join("\n") + "\n")?;
+        return checked;
+    };
+    let options = BenchOptions {
+        bundle: bundle.clone(),
+        runs: typed.runs,
+        growth_runs: typed.growth_frames,
+        size: typed.size,
+        cpu: cpu(typed.cpu_backend, typed.threads, false, &CpuConfig::default())?,
+        gpu,
+    };
+    let report = run::bench::bench(&options, &mut |line| terminal.say(line))?;
+    let json = serde_json::to_string_pretty(&report)
+        .map_err(|error| Error::unexpected("the figures cannot be written as JSON").because(error))?;
+    if let Some(file) = &typed.json_file {
+        std::fs::write(file, &json)
+            .map_err(|error| Error::output("the figures cannot be written").because(error).at(file.display()))?;
+    }
+    terminal.data(if typed.json { json + "\n" } else { report.to_markdown() })
 }
 
 fn check_config(file: &Path, terminal: &mut Terminal) -> Result<()> {
@@ -279,6 +353,7 @@ fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
     let options = Options {
         bundle,
         cpu: cpu(typed.cpu_backend, typed.threads, typed.emulate_half, &config.cpu)?,
+        gpu: typed.gpu.options(),
         conf: typed.conf,
         iou: typed.iou,
         frames: typed.frames,

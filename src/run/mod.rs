@@ -4,6 +4,7 @@
 //! deadlines, one small HTTP runtime. Between them are bounded lanes ([`depot`]) and one bounded channel of rows
 //! ([`teller`]). Between frames, the `service` asks for known answers and repairs what is broken.
 
+pub mod bench;
 mod cameras;
 pub mod clerk;
 pub mod depot;
@@ -12,6 +13,7 @@ pub mod host;
 pub mod inject;
 pub mod inspector;
 pub mod ledger;
+pub mod machine;
 mod memory;
 pub mod notify;
 mod outlet;
@@ -27,6 +29,7 @@ mod teller;
 use crate::camera::{self, Camera, SourceInfo, SourceKind, SourceSpec};
 use crate::decision::Rule;
 use crate::engine::cpu::CpuOptions;
+use crate::engine::tensorrt::GpuOptions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::StreamName;
 use crate::guard::{Guard, Reason, StreamTraits, Trust};
@@ -82,6 +85,8 @@ pub struct Options {
     pub streams: Vec<StreamOptions>,
     /// The CPU engine.
     pub cpu: CpuOptions,
+    /// The GPU engine.
+    pub gpu: GpuOptions,
     /// Boxes are reported from this score on; what is judged does not change.
     pub conf: Option<f32>,
     /// Overlap above which boxes of one class are one object, for the report.
@@ -120,7 +125,7 @@ pub type Say<'a> = &'a mut dyn FnMut(&str);
 /// device failed and no other one stands by, [`ErrorKind::GuardGaveUp`] when recovery has tried everything,
 /// [`ErrorKind::Interrupted`] after Ctrl-C or SIGTERM. Results so far are written and flushed first.
 pub fn start(options: &Options, stop: &StopFlag, say: Say<'_>) -> Result<Outcome> {
-    start_with(options, Arc::new(BundleEngines { cpu: options.cpu.clone() }), stop, say)
+    start_with(options, Arc::new(BundleEngines { cpu: options.cpu.clone(), gpu: options.gpu.clone() }), stop, say)
 }
 
 /// [`start`] with engines from elsewhere than this machine's bundles: canned ones, faulty ones.

@@ -141,7 +141,11 @@ impl Ready {
 }
 
 fn threads(count: u32) -> String {
-    if count == 1 { "1 thread".into() } else { format!("{count} threads") }
+    match count {
+        0 => "on the GPU".into(),
+        1 => "1 thread".into(),
+        _ => format!("{count} threads"),
+    }
 }
 
 fn at_start(error: Error, bundle: &Bundle) -> Error {

@@ -3,9 +3,11 @@
 use crate::bundle::Bundle;
 use crate::camera::Camera;
 use crate::engine::Engine;
-use crate::engine::cpu::{self, CpuOptions};
-use crate::error::{Error, Result};
-use crate::units::Bytes;
+use crate::engine::cpu::CpuOptions;
+use crate::engine::tensorrt::GpuOptions;
+use crate::error::Result;
+use crate::run::machine;
+use crate::units::{Bytes, count32};
 use std::path::Path;
 
 /// Opens bundles and loads engines from them. Shared by the run's threads; loading happens on the engine's own thread.
@@ -46,33 +48,27 @@ pub trait EngineSource: Send + Sync {
 pub struct BundleEngines {
     /// How engines on the CPU are made.
     pub cpu: CpuOptions,
+    /// How engines on a GPU are made; devices are counted from its first one.
+    pub gpu: GpuOptions,
+}
+
+impl BundleEngines {
+    fn gpu(&self, device: usize) -> GpuOptions {
+        GpuOptions { device: self.gpu.device.saturating_add(count32(device)), ..self.gpu.clone() }
+    }
 }
 
 impl EngineSource for BundleEngines {
     fn open(&self, path: &Path) -> Result<Bundle> {
         let bundle = Bundle::open(path)?;
-        let target = &bundle.manifest().target;
-        if target.flavour != "cpu" {
-            return Err(Error::machine_lacks(format!(
-                "the bundle was built for `{}` ({}), expected a bundle for `cpu`",
-                target.platform, target.flavour
-            ))
-            .at(path.display())
-            .hint("build one for this machine: `edge-build MODEL.onnx --target cpu`"));
+        if !machine::is_for_cpu(&bundle) {
+            // Known before anything else is started; the plan is read again when the engine is loaded.
+            machine::plan_for_this_machine(&bundle, &self.gpu)?;
         }
         Ok(bundle)
     }
 
-    fn load(&self, bundle: &Bundle, score_floor: f32, _device: usize) -> Result<Box<dyn Engine>> {
-        let manifest = bundle.manifest();
-        cpu::load(
-            &bundle.model()?,
-            &manifest.input,
-            &manifest.layout,
-            manifest.classes.clone().into(),
-            score_floor,
-            &self.cpu,
-        )
-        .map_err(|error| error.at(bundle.path().display()))
+    fn load(&self, bundle: &Bundle, score_floor: f32, device: usize) -> Result<Box<dyn Engine>> {
+        machine::load(bundle, score_floor, &self.cpu, &self.gpu(device))
     }
 }

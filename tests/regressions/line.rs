@@ -256,6 +256,7 @@ impl Line {
             ..ServiceOptions::default()
         };
         let options = Options {
+            gpu: Default::default(),
             bundle,
             streams: vec![StreamOptions {
                 name: "cam0".into(),

@@ -8,6 +8,7 @@ use crate::bundle::{Files, sha256};
 use crate::engine::Layout;
 use crate::error::Result;
 use crate::ffi::tensorrt::{DataType, ProfilingVerbosity};
+use crate::gpu::plan::MemoryPlan;
 use crate::onnx::Model;
 use crate::units::count;
 use std::collections::BTreeMap;
@@ -40,7 +41,7 @@ impl Compiled {
     ///
     /// # Errors
     /// [`crate::ErrorKind::Unexpected`] when the facts cannot be written as JSON.
-    pub fn into_entries(self, order: &PlanOrder, bundle_id: &str) -> Result<Files> {
+    pub fn into_entries(self, order: &PlanOrder, bundle_id: &str, memory: Option<MemoryPlan>) -> Result<Files> {
         let facts = PlanFacts {
             schema: PLAN_SCHEMA,
             bundle: bundle_id.to_owned(),
@@ -54,6 +55,7 @@ impl Compiled {
             workspace: order.workspace,
             optimization_level: order.optimization_level,
             tensors: self.tensors,
+            memory,
         };
         facts.entries(self.plan)
     }

@@ -286,5 +286,6 @@ fn facts(plan: &ReadPlan<'_>, bundle_id: &str) -> PlanFacts {
         workspace: Bytes(0),
         optimization_level: None,
         tensors: plan.tensors.clone(),
+        memory: None,
     }
 }

@@ -127,7 +127,7 @@ impl Bench {
         element: u32,
         channels: u32,
     ) -> Result<Option<String>> {
-        let (mut stager, mut filler) = (Stager::new(), Filler::new());
+        let (mut stager, mut filler) = (Stager::quiet(), Filler::new());
         for (width, height) in SOURCES {
             let picture = self.picture(SizePx::new(width, height), format);
             for both in [false, true] {
@@ -467,4 +467,45 @@ fn filled<T: Sample>(
     let mut values = vec![T::default(); length];
     filler.fill(picture, letterbox, channels, &mut values)?;
     Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs where there is a GPU; elsewhere it says so (`EDGE_REQUIRE=gpu` makes that a failure).
+    #[test]
+    fn kernels_answer_as_the_cpu_path_does() {
+        match check_kernels(0) {
+            Ok(lines) => {
+                let failed: Vec<_> = lines.iter().filter(|line| line.difference.is_some()).collect();
+                assert!(failed.is_empty() && lines.len() > 100, "{failed:#?}");
+            }
+            Err(error) if error.kind() == crate::ErrorKind::MachineLacks => {
+                crate::test_inputs::skipped("gpu", &format!("the kernels need a GPU: {}", error.message()));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn a_difference_is_seen() {
+        let candidate = crate::engine::Candidate {
+            anchor: 3,
+            class_id: 0,
+            score: 0.5,
+            edges: crate::units::BoxPx::new(1.0, 2.0, 3.0, 4.0),
+        };
+        let candidates = Candidates { boxes: vec![candidate], overflow: 0 };
+        let stats = OutputStats { mean_score: 0.1, ..OutputStats::default() };
+        assert_eq!(compare(&candidates, &stats, &candidates, &stats), None);
+        let rounded = OutputStats { mean_score: 0.100_000_01, ..stats };
+        assert_eq!(compare(&candidates, &rounded, &candidates, &stats), None);
+        let other = OutputStats { nan: 1, ..stats };
+        assert!(compare(&candidates, &other, &candidates, &stats).is_some());
+        let moved = Candidates { boxes: vec![crate::engine::Candidate { anchor: 4, ..candidate }], overflow: 0 };
+        assert!(compare(&moved, &stats, &candidates, &stats).is_some());
+        let cut = Candidates { overflow: 1, ..candidates.clone() };
+        assert!(compare(&cut, &stats, &candidates, &stats).is_some());
+    }
 }

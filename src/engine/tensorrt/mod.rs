@@ -168,13 +168,13 @@ impl TensorRtEngine {
         self.lane(lane)?.lane.wait()
     }
 
-    /// Time of the copy of a picture of `bytes` to the device.
+    /// Time of the copies of a lane's pictures to the device.
     ///
     /// # Errors
     /// As [`Engine::infer`].
-    pub fn run_copy(&mut self, lane: usize, bytes: usize) -> Result<Duration> {
+    pub fn run_copies(&mut self, lane: usize) -> Result<Duration> {
         let lane = &mut self.lane(lane)?.lane;
-        lane.submit_copy(lane.layout().pixels_start() + bytes)?;
+        lane.submit_copies()?;
         lane.wait()?;
         lane.bare_time()
     }

@@ -32,6 +32,11 @@ impl Stager {
         }
     }
 
+    /// A stager that says nothing of large pictures.
+    pub(super) fn quiet() -> Stager {
+        Stager { said_large: true, ..Stager::new() }
+    }
+
     /// Puts `picture` into `slot`. A picture beyond the planned size is letterboxed on the CPU, with the same result.
     ///
     /// # Errors

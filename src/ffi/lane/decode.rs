@@ -4,6 +4,7 @@ use super::layout::LaneLayout;
 use crate::error::{Error, Result};
 use crate::ffi::cuda::DeviceBuffer;
 use crate::ffi::tensorrt::{DataType, TensorFacts};
+use crate::units::count;
 
 /// Threads of a block of `scan`.
 pub(super) const SCAN_THREADS: u32 = 128;
@@ -61,15 +62,15 @@ impl Decode {
 
     /// With the addresses of its tensors, after their sizes were compared with what the kernels will read.
     pub(super) fn placed(mut self, arena: &DeviceBuffer, facts: &[TensorFacts], layout: &LaneLayout) -> Result<Decode> {
-        let (batch, anchors) = (u64::from(layout.shape.batch), u64::from(layout.shape.anchors));
-        let classes = u64::from(self.classes);
-        let elements: &[u64] = match self.kind {
-            DecodeKind::Raw => &[(4 + classes) * anchors],
-            DecodeKind::Objectness => &[(5 + classes) * anchors],
-            DecodeKind::EndToEnd => &[6 * anchors],
-            DecodeKind::Plugin => &[1, 4 * anchors, anchors, anchors],
+        let (batch, anchors) = (i64::from(layout.shape.batch), i64::from(layout.shape.anchors));
+        let classes = i64::from(self.classes);
+        let shapes: &[&[i64]] = match self.kind {
+            DecodeKind::Raw => &[&[batch, 4 + classes, anchors]],
+            DecodeKind::Objectness => &[&[batch, anchors, 5 + classes]],
+            DecodeKind::EndToEnd => &[&[batch, anchors, 6]],
+            DecodeKind::Plugin => &[&[batch, 1], &[batch, anchors, 4], &[batch, anchors], &[batch, anchors]],
         };
-        if elements.len() != self.tensors.len() {
+        if shapes.len() != self.tensors.len() {
             return Err(Error::unexpected(format!("found {:?} for {:?}", self.tensors, self.kind)));
         }
         self.raw = RawDecode {
@@ -86,19 +87,21 @@ impl Decode {
             blocks: layout.shape.anchors.div_ceil(SCAN_THREADS),
             ..RawDecode::default()
         };
-        for (number, (name, &expected)) in self.tensors.iter().zip(elements).enumerate() {
+        for (number, (name, &expected)) in self.tensors.iter().zip(shapes).enumerate() {
             let place = |error: Error| error.at(format!("output `{name}`"));
             let found = facts.iter().zip(&layout.tensors).find(|(facts, _)| facts.name == *name && !facts.input);
             let Some((facts, section)) = found else {
                 let names: Vec<_> = facts.iter().map(|facts| facts.name.as_str()).collect();
                 return Err(Error::refused(format!("found tensors {names:?}, expected an output named `{name}`")));
             };
-            let (element, bytes) = element(facts.data_type).map_err(place)?;
-            if facts.bytes() != Some(batch * expected * bytes) {
-                return Err(place(Error::refused(format!(
-                    "found sizes {:?}, expected {expected} elements for each of {batch} pictures",
-                    facts.sizes
-                ))));
+            // Some plugins leave the last axis of one out.
+            let same = facts.sizes == expected || (expected.ends_with(&[1]) && facts.sizes == expected[..1]);
+            if !same {
+                return Err(place(Error::refused(format!("found sizes {:?}, expected {expected:?}", facts.sizes))));
+            }
+            let element = element(facts.data_type).map_err(place)?;
+            if facts.bytes() != Some(count(section.bytes)) {
+                return Err(place(Error::unexpected(format!("found {section:?} for {:?}", facts.sizes))));
             }
             self.raw.element[number] = element;
             self.raw.tensor[number] = arena.part(section.offset, section.bytes)?;
@@ -107,13 +110,13 @@ impl Decode {
     }
 }
 
-/// The kernels' number of a type and its bytes.
-fn element(data_type: DataType) -> Result<(u32, u64)> {
+/// The kernels' number of a type.
+fn element(data_type: DataType) -> Result<u32> {
     match data_type {
-        DataType::Float => Ok((0, 4)),
-        DataType::Half => Ok((1, 2)),
-        DataType::Int32 => Ok((2, 4)),
-        DataType::Int64 => Ok((3, 8)),
+        DataType::Float => Ok(0),
+        DataType::Half => Ok(1),
+        DataType::Int32 => Ok(2),
+        DataType::Int64 => Ok(3),
         other => Err(Error::refused(format!("found {other:?}, expected 32- or 16-bit floats, or integers"))),
     }
 }

@@ -8,7 +8,7 @@ use crate::units::index;
 use std::ops::Range;
 
 /// Everything starts at multiples of this: what TensorRT asks of activations, and more than any kernel needs.
-const ALIGNMENT: usize = 256;
+const ALIGNMENT: usize = 512;
 /// In front of the first slot: the score floor.
 const FLOOR_BYTES: usize = ALIGNMENT;
 

@@ -241,8 +241,8 @@ impl Lane {
         submitted
     }
 
-    fn enqueue_run(&mut self) -> Result<()> {
-        self.marks[0].record(&self.stream)?;
+    /// Copies of the slots that changed.
+    fn enqueue_copies(&mut self) -> Result<()> {
         for (slot, pending) in (0..self.layout.shape.batch).zip(&mut self.pending) {
             let bytes = std::mem::take(pending);
             let slot_range = self.layout.slot(slot)?;
@@ -256,6 +256,12 @@ impl Lane {
             // SAFETY: both buffers live in this lane, whose drop waits; `in_flight` keeps writers out until then.
             unsafe { self.arena.copy_part_from(offset, &self.staging, range, &self.stream) }?;
         }
+        Ok(())
+    }
+
+    fn enqueue_run(&mut self) -> Result<()> {
+        self.marks[0].record(&self.stream)?;
+        self.enqueue_copies()?;
         self.marks[1].record(&self.stream)?;
         self.in_flight = true;
         match &mut self.graph {
@@ -299,20 +305,15 @@ impl Lane {
         self.unless_failed(submitted)
     }
 
-    /// Enqueues the copy of a slot's first `bytes` alone; to be measured against [`Lane::submit`].
+    /// Enqueues the copies of all slots alone; to be measured against [`Lane::submit`].
     ///
     /// # Errors
     /// As [`Lane::submit`].
-    pub fn submit_copy(&mut self, bytes: usize) -> Result<()> {
+    pub fn submit_copies(&mut self) -> Result<()> {
         self.must_be_idle()?;
-        let range = self.layout.slot(0)?;
-        let range = 0..(range.start + bytes).min(range.end);
-        self.marks[0].record(&self.stream)?;
-        self.in_flight = true;
-        // SAFETY: as in `submit`.
-        let copied =
-            unsafe { self.arena.copy_part_from(self.layout.staging.offset, &self.staging, range, &self.stream) };
-        let submitted = copied.and_then(|()| self.marks[4].record(&self.stream));
+        self.stage_again();
+        let submitted = self.marks[0].record(&self.stream).and_then(|()| self.enqueue_copies());
+        let submitted = submitted.and_then(|()| self.marks[4].record(&self.stream));
         self.unless_failed(submitted)
     }
 

@@ -15,7 +15,7 @@ fn parts_of_a_lane_are_aligned_and_do_not_overlap() {
     for pair in parts.windows(2) {
         assert!(pair[0].offset + pair[0].bytes <= pair[1].offset, "{pair:?}");
     }
-    assert!(parts.iter().all(|part| part.offset % 256 == 0));
+    assert!(parts.iter().all(|part| part.offset % 512 == 0));
     assert_eq!(layout.end, parts.last().map(|part| part.offset + part.bytes).unwrap());
     assert_eq!(layout.keys.bytes, 2 * 512 * 8);
     assert!(layout.slot(2).is_err());
@@ -103,4 +103,58 @@ fn answers_are_read_as_the_kernel_writes_them() {
     bytes[layout.answers.bytes / 2 + 4 * 14] = 3;
     assert!(Answer::read(&bytes, 1, &layout).is_err());
     assert!(Answer::read(&bytes, 2, &layout).is_err());
+}
+
+/// On the stand-in driver kernels do nothing, but everything around them happens: copies, graph, marks, waiting, giving back.
+#[test]
+fn a_lane_runs_on_the_double_and_gives_everything_back() {
+    use crate::ffi::cuda::{Budget, Context, Driver, double};
+    use crate::ffi::tensorrt::DataType;
+    use crate::units::Bytes;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("libcuda.so.1");
+    double::compile("cuda.c", &path, &[]);
+    let driver = Driver::from_file(&path).unwrap();
+    let context = Context::new(driver, 0, Wait::Block).unwrap();
+    let tensor = |name: &str, sizes: &[i64], input| tensorrt::TensorFacts {
+        name: name.into(),
+        sizes: sizes.into(),
+        data_type: DataType::Float,
+        input,
+    };
+    let tensors = [tensor("images", &[2, 3, 4, 8], true), tensor("output0", &[2, 6, 300], false)];
+    let sizes: Vec<usize> =
+        tensors.iter().map(|tensor| index(u32::try_from(tensor.bytes().unwrap()).unwrap())).collect();
+    let layout = LaneLayout::new(layout().shape, &sizes, 256, 0).unwrap();
+    let budget = Budget::new(&context, Bytes(count(layout.end)));
+    let arena = budget.reserve(layout.end).unwrap();
+    let error = budget.reserve(1).unwrap_err();
+    assert_eq!(error.kind(), crate::ErrorKind::Budget);
+    assert_eq!((budget.allocations(), budget.allocated(), budget.peak()), (1, budget.limit(), budget.limit()));
+    let kernels = Kernels::load(&context, 0, 0).unwrap();
+    let decode = |name: &str| Decode::new(DecodeKind::Raw, 2, vec![name.into()]);
+    let lane = |decode| Lane::without_network(&tensors, &kernels, &arena, layout.clone(), decode);
+    assert!(lane(decode("output1")).err().unwrap().message().contains("expected an output named `output1`"));
+    assert!(lane(Decode::new(DecodeKind::EndToEnd, 2, vec!["output0".into()])).is_err());
+    let mut lane = lane(decode("output0")).unwrap();
+    assert_eq!(lane.graph_refused(), None);
+    lane.set_floor(0.5).unwrap();
+    let pixels = [9; 96];
+    lane.stage(1, Some(&StagedPicture { head: head(), columns: &[], rows: &[], pixels: &pixels })).unwrap();
+    assert!(lane.stage(2, None).is_err());
+    lane.submit().unwrap();
+    assert!(lane.submit().is_err() && lane.answer(0).is_err() && lane.set_floor(0.1).is_err());
+    lane.wait().unwrap();
+    assert_eq!(lane.answer(1).unwrap().kept, 0);
+    let staging = lane.read_back(layout.staging).unwrap();
+    assert_eq!(staging[..4], 0.5_f32.to_le_bytes());
+    let slot = layout.slot(1).unwrap();
+    assert_eq!(staging[slot.start + layout.pixels_start()..][..96], pixels);
+    assert!(lane.times().is_ok() && lane.pinned_bytes() > 0);
+    // The kernels' pages of an answer that contradicts itself are no answer.
+    lane.write(layout.answers, &[0xff; 64]).unwrap();
+    lane.submit().unwrap();
+    lane.wait().unwrap();
+    assert!(lane.answer(0).is_err());
+    drop((lane, kernels, arena, budget, context));
 }

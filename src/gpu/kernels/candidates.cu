@@ -2,7 +2,7 @@
 // finite is counted and never becomes a box. Sorted by score (highest first), then anchor, so that runs repeat exactly.
 //
 // `scan` (one thread an anchor or row) leaves a sort key an anchor and one partial count a block; `gather` (one block a picture)
-// adds the partials in block order, sorts the keys and writes the boxes.
+// adds the partials in a fixed order, sorts the keys and writes the boxes.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -318,20 +318,22 @@ extern "C" __global__ void __launch_bounds__(GATHER_THREADS)
     gather(Decode decode, u64 *keys, const u32 *class_ids, const Partial *partials, Answer *answers, Box *rest) {
     __shared__ u64 few[SHARED_KEYS];
     __shared__ u32 taken;
-    __shared__ Partial total;
+    __shared__ Partial sums[SCAN_THREADS];
     u32 picture = blockIdx.x;
     u64 *mine = keys + (size_t)picture * decode.padded;
     if (threadIdx.x == 0) {
         taken = 0;
+    }
+    if (threadIdx.x < SCAN_THREADS) {
         Partial sum;
         clear(sum);
-        for (u32 block = 0; block < decode.blocks; block++) {
+        for (u32 block = threadIdx.x; block < decode.blocks; block += SCAN_THREADS) {
             add(sum, partials[(size_t)picture * decode.blocks + block]);
         }
-        total = sum;
+        sums[threadIdx.x] = sum;
     }
-    __syncthreads();
-    u32 kept = total.kept;
+    add_up(sums, SCAN_THREADS);
+    u32 kept = sums[0].kept;
     u64 *sorted = mine;
     if (kept <= SHARED_KEYS) {
         u32 length = 2;
@@ -382,7 +384,7 @@ extern "C" __global__ void __launch_bounds__(GATHER_THREADS)
         }
     }
     if (threadIdx.x == 0) {
-        answer->counts = total;
+        answer->counts = sums[0];
         answer->kept = written;
         answer->overflow = kept - written;
     }

@@ -211,6 +211,7 @@ mod tests {
             workspace: Bytes(0),
             optimization_level: None,
             tensors: vec![],
+            memory: None,
         }
     }
 

@@ -70,12 +70,12 @@ impl Context {
         &self.engine
     }
 
-    /// Gives activation memory: `bytes` from `offset` of a buffer that the context keeps alive. 256-byte aligned.
+    /// Gives activation memory: `bytes` from `offset` of a buffer that the context keeps alive. 512-byte aligned (TensorRT 8.6 refuses less, at the first run).
     ///
     /// # Errors
     /// Less than [`Engine::context_memory`], not aligned, or outside of the buffer.
     pub fn set_memory(&mut self, buffer: &Arc<DeviceBuffer>, offset: usize, bytes: usize) -> Result<()> {
-        const ALIGNMENT: u64 = 256;
+        const ALIGNMENT: u64 = 512;
         let (address, needed) = (buffer.part(offset, bytes)?, self.engine.context_memory()?);
         if crate::units::count(bytes) < needed.0 || !address.is_multiple_of(ALIGNMENT) {
             let found = Bytes(crate::units::count(bytes));

@@ -187,7 +187,7 @@ fn run(double: &Double, plan: &[u8], cuda: &Arc<cuda::Context>) {
     let stream = Stream::new(cuda).unwrap();
     let buffer = Arc::new(DeviceBuffer::new(cuda, 8192).unwrap());
     let activations = Arc::new(DeviceBuffer::new(cuda, 8192).unwrap());
-    let aligned = usize::try_from(activations.address().next_multiple_of(256) - activations.address()).unwrap();
+    let aligned = usize::try_from(activations.address().next_multiple_of(512) - activations.address()).unwrap();
     let mut context = engine.create_context().unwrap();
     assert_eq!(Arc::strong_count(&engine), 2, "the context holds the engine");
     assert!(context.check().unwrap_err().message().contains("no activation memory"));

@@ -1,0 +1,52 @@
+//! Flags of the GPU engine, shared by running and measuring.
+
+use crate::engine::tensorrt::GpuOptions;
+use crate::ffi::cuda::Wait;
+use crate::ffi::tensorrt::probe::Search;
+use crate::units::Bytes;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// The GPU engine.
+#[derive(Debug, Args)]
+pub struct GpuFlags {
+    /// How a thread waits for the GPU: block sleeps, spin answers earliest and costs one core
+    #[arg(long, value_enum, default_value_t = WaitArg::Block)]
+    gpu_wait: WaitArg,
+    /// Ordinal of the GPU
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    gpu: u32,
+    /// GPU memory that the engine may take [default: the bundle's budget]
+    #[arg(long, value_name = "BYTES")]
+    gpu_budget: Option<Bytes>,
+    /// Room for the pixels of one picture on the GPU; larger ones are letterboxed on the CPU [default: 3840×2160 RGB]
+    #[arg(long, value_name = "BYTES")]
+    gpu_picture: Option<Bytes>,
+    /// Folder with TensorRT's libraries [default: EDGE_TENSORRT_DIR, then where the loader looks]
+    #[arg(long, value_name = "DIR")]
+    tensorrt_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum WaitArg {
+    Block,
+    Spin,
+}
+
+impl GpuFlags {
+    /// As the engine takes them.
+    pub fn options(&self) -> GpuOptions {
+        let usual = GpuOptions::default();
+        GpuOptions {
+            device: self.gpu,
+            wait: match self.gpu_wait {
+                WaitArg::Block => Wait::Block,
+                WaitArg::Spin => Wait::Spin,
+            },
+            search: Search::new(self.tensorrt_dir.clone()),
+            largest_picture: self.gpu_picture.unwrap_or(usual.largest_picture),
+            budget: self.gpu_budget,
+            ..usual
+        }
+    }
+}
