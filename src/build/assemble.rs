@@ -333,6 +333,7 @@ fn plan_memory(order: &Order, prepared: &Prepared, watcher: &mut dyn Watcher) ->
         precision: &prepared.precision_found,
         budget,
         alarm_percent: order.platform.plan.alarm_percent,
+        kind: order.platform.kind,
     };
     let planned = memory::plan(&prepared.model_bytes, &about, watcher);
     planned.map(Some).map_err(|error| error.at(format!("memory plan for `{}`", order.platform.name)))

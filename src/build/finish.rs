@@ -58,6 +58,7 @@ pub fn finish(path: &Path, wishes: &Wishes, watcher: &mut dyn Watcher) -> Result
         precision: &manifest.precision.found,
         budget: order.budget,
         alarm_percent: platform.plan.alarm_percent,
+        kind: Platform::find(&manifest.target.platform).map_or(platform.kind, |known| known.kind),
     };
     let memory = memory::plan(&model, &about, watcher).map_err(at)?;
     let request = Request::new(order.clone(), &model, &manifest.layout, &manifest.precision.found).map_err(at)?;

@@ -7,12 +7,13 @@ use crate::ffi::lane::LaneShape;
 use crate::gpu::plan::{Basis, MemoryInputs, MemoryPlan};
 use crate::onnx::index::GraphIndex;
 use crate::onnx::{Model, node, shapes, tensor};
+use crate::platform::PlatformKind;
 use crate::units::{Bytes, count, count32};
 use std::collections::{BTreeMap, HashMap};
 
-/// CUDA context, kernels and libraries, where nothing was measured: what an H200 with TensorRT 8.6 takes, rounded up (see
-/// `docs/measurements/gpu-h200.md`); smaller GPUs take less.
-const USUAL_OVERHEAD: Bytes = Bytes::mib(640);
+/// CUDA context, kernels and libraries on a GPU with its own memory: what an H200 with TensorRT 8.6 takes, rounded up (see
+/// `docs/measurements/gpu-h200.md`). Nothing was measured where CPU and GPU share the memory.
+const DISCRETE_OVERHEAD: Bytes = Bytes::mib(640);
 /// TensorRT keeps more alive than the graph needs, in padded layouts and, beside FP16, partly in FP32: pcb-yolov8n at 640 asked for
 /// 17.0 MiB in FP32 and 11.5 MiB in FP16 (TensorRT 8.6.1), where the graph alone needs 12.5 and 6.3.
 const SLACK_PERCENT: u64 = 150;
@@ -33,6 +34,8 @@ pub struct Circumstances<'a> {
     pub budget: Bytes,
     /// Use above this share of the budget raises the alarm, percent.
     pub alarm_percent: u32,
+    /// Whose memory it is.
+    pub kind: PlatformKind,
 }
 
 /// The estimate for one context.
@@ -73,7 +76,7 @@ pub fn estimate(model: &Model, about: &Circumstances<'_>) -> Result<MemoryInputs
             anchors,
             cap: anchors.min(count32(crate::engine::candidates::CAP)),
         },
-        overhead: USUAL_OVERHEAD,
+        overhead: if about.kind == PlatformKind::Discrete { DISCRETE_OVERHEAD } else { Bytes(0) },
         contexts: 1,
         budget: about.budget,
         alarm_percent: about.alarm_percent,
@@ -118,6 +121,11 @@ pub fn plan(model: &[u8], about: &Circumstances<'_>, watcher: &mut dyn Watcher) 
     for line in plan.to_table().lines() {
         watcher.say(line);
     }
+    if about.kind == PlatformKind::Unified {
+        watcher.warn(
+            "what CUDA and its libraries take where CPU and GPU share the memory was not measured and is not counted",
+        );
+    }
     if plan.total > plan.alarm {
         watcher.warn(&format!("the plan of {} lies above the alarm of {}", plan.total, plan.alarm));
     }
@@ -142,6 +150,7 @@ mod tests {
             precision: &BTreeMap::from([("f16".to_owned(), 64)]),
             budget: Bytes::gib(4),
             alarm_percent: 85,
+            kind: PlatformKind::Discrete,
         };
         let found = estimate(&Model::from_bytes(&prepared.model_bytes).unwrap(), &about).unwrap();
         let asked = 12_100_000;
