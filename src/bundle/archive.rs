@@ -238,7 +238,7 @@ pub(super) fn is_entry_name(name: &str) -> bool {
         _ => match name.split_once('/') {
             Some(("golden", file)) => file.strip_suffix(".png").is_some_and(plain),
             Some(("plans", file)) => {
-                file.strip_suffix(".plan").or_else(|| file.strip_suffix(".json")).is_some_and(plain)
+                [".plan", ".json", ".signature"].iter().find_map(|end| file.strip_suffix(end)).is_some_and(plain)
             }
             _ => false,
         },

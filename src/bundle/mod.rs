@@ -20,6 +20,7 @@ pub mod manifest;
 mod pack;
 pub mod plan;
 mod search;
+pub mod signature;
 mod write;
 
 pub use archive::EntryRange;

@@ -1,6 +1,7 @@
 //! `edge-run`: flags as typed, checked, then run.
 
 use crate::bundle;
+use crate::bundle::signature::PublicKey;
 use crate::camera::{CameraRequest, Place, SourceKind, SourceSpec, sim};
 use crate::cli::doctor::{self, DoctorArgs};
 use crate::cli::gpu_flags::GpuFlags;
@@ -186,6 +187,13 @@ struct RunArgs {
     /// Folder for what outlives the process: unproven results, the last good bundle
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// Run only bundles that are signed with this public Ed25519 key (PEM)
+    #[arg(long, value_name = "FILE")]
+    trust: Option<PathBuf>,
+    /// Spoil engine and cameras by this plan of faults, for acceptance tests
+    #[cfg(feature = "inject")]
+    #[arg(long, value_name = "FILE")]
+    inject: Option<PathBuf>,
     /// Take a new bundle when its file changes, after it has proved itself beside the old one
     #[arg(long)]
     watch: bool,
@@ -299,11 +307,25 @@ fn render(folder: &Path, frames: u64, seed: u64, options: &str, terminal: &mut T
 fn run_streams(typed: RunArgs, terminal: &mut Terminal) -> Result<()> {
     terminal.set_quiet(typed.quiet);
     // The sample bundle, if it is the one to run, lies in a temporary file until the end of the run.
+    #[cfg(feature = "inject")]
+    let inject = typed.inject.clone();
     let (options, _sample) = checked(typed)?;
     let stop = StopFlag::default();
     let raised = stop.clone();
     StopRequest::call_on_signals(move || raised.raise(StopReason::Interrupted))?;
     reload_on_hang_up(&options, &stop)?;
+    #[cfg(feature = "inject")]
+    let outcome = match &inject {
+        Some(plan) => {
+            let engines = run::source::BundleEngines::of(&options);
+            let injector = run::inject::Injector::new(run::inject::Plan::read(plan)?);
+            terminal.warn(format!("{} faults on purpose from {}", injector.faults(), plan.display()));
+            let source = run::inject::Injected::over(Arc::new(engines), injector);
+            run::start_with(&options, source, &stop, &mut |line| terminal.say(line))?
+        }
+        None => run::start(&options, &stop, &mut |line| terminal.say(line))?,
+    };
+    #[cfg(not(feature = "inject"))]
     let outcome = run::start(&options, &stop, &mut |line| terminal.say(line))?;
     let total: u64 = outcome.results.values().sum();
     let parts: Vec<String> = outcome.results.iter().map(|(trust, count)| format!("{count} {}", trust.name())).collect();
@@ -352,6 +374,7 @@ fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
     let (bundle, sample) = the_bundle(typed.engine.or(config.engine), &streams)?;
     let options = Options {
         bundle,
+        trust: typed.trust.as_deref().map(PublicKey::read).transpose()?,
         cpu: cpu(typed.cpu_backend, typed.threads, typed.emulate_half, &config.cpu)?,
         gpu: typed.gpu.options(),
         conf: typed.conf,

@@ -26,6 +26,7 @@ pub mod stop;
 mod stream;
 mod teller;
 
+use crate::bundle::signature::PublicKey;
 use crate::camera::{self, Camera, SourceInfo, SourceKind, SourceSpec};
 use crate::decision::Rule;
 use crate::engine::cpu::CpuOptions;
@@ -83,6 +84,8 @@ pub struct Options {
     pub bundle: PathBuf,
     /// The streams; at least one, with unique names.
     pub streams: Vec<StreamOptions>,
+    /// The key that every bundle must be signed with.
+    pub trust: Option<PublicKey>,
     /// The CPU engine.
     pub cpu: CpuOptions,
     /// The GPU engine.
@@ -125,7 +128,7 @@ pub type Say<'a> = &'a mut dyn FnMut(&str);
 /// device failed and no other one stands by, [`ErrorKind::GuardGaveUp`] when recovery has tried everything,
 /// [`ErrorKind::Interrupted`] after Ctrl-C or SIGTERM. Results so far are written and flushed first.
 pub fn start(options: &Options, stop: &StopFlag, say: Say<'_>) -> Result<Outcome> {
-    start_with(options, Arc::new(BundleEngines { cpu: options.cpu.clone(), gpu: options.gpu.clone() }), stop, say)
+    start_with(options, Arc::new(BundleEngines::of(options)), stop, say)
 }
 
 /// [`start`] with engines from elsewhere than this machine's bundles: canned ones, faulty ones.
@@ -137,7 +140,7 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
     let telemetry = Telemetry::new();
     let names: Vec<StreamName> = options.streams.iter().map(|stream| stream.name.as_str().into()).collect();
     let state = options.service.state.as_deref().map(StateFolder::take).transpose()?;
-    let opened = open_sources(options, &names, say)?;
+    let opened = open_sources(options, &names, &*source, say)?;
     let infos: Vec<Option<SourceInfo>> =
         opened.iter().map(|opened| opened.as_ref().map(|camera| camera.info())).collect();
     let triggered = options.streams.iter().any(|stream| stream.triggered);
@@ -205,13 +208,19 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
 }
 
 /// The sources of the command line fail at once; those that may be waited for are opened by their threads.
-fn open_sources(options: &Options, names: &[StreamName], say: Say<'_>) -> Result<Vec<Option<Box<dyn Camera>>>> {
+fn open_sources(
+    options: &Options,
+    names: &[StreamName],
+    source: &dyn EngineSource,
+    say: Say<'_>,
+) -> Result<Vec<Option<Box<dyn Camera>>>> {
     options
         .streams
         .iter()
         .zip(names)
         .map(|(stream, name)| match camera::open(&stream.spec, Arc::clone(name)) {
             Ok(camera) => {
+                let camera = source.fit_camera(name, camera);
                 say(&format!("stream {name}: {}", camera.info().description));
                 Ok(Some(camera))
             }

@@ -1,12 +1,13 @@
 //! Where engines come from: bundles in earnest, canned engines in tests and in the fault harness.
 
 use crate::bundle::Bundle;
+use crate::bundle::signature::PublicKey;
 use crate::camera::Camera;
 use crate::engine::Engine;
 use crate::engine::cpu::CpuOptions;
 use crate::engine::tensorrt::GpuOptions;
 use crate::error::Result;
-use crate::run::machine;
+use crate::run::{Options, machine};
 use crate::units::{Bytes, count32};
 use std::path::Path;
 
@@ -50,9 +51,16 @@ pub struct BundleEngines {
     pub cpu: CpuOptions,
     /// How engines on a GPU are made; devices are counted from its first one.
     pub gpu: GpuOptions,
+    /// The key that every bundle must be signed with.
+    pub trust: Option<PublicKey>,
 }
 
 impl BundleEngines {
+    /// As `options` ask for them.
+    pub fn of(options: &Options) -> Self {
+        BundleEngines { cpu: options.cpu.clone(), gpu: options.gpu.clone(), trust: options.trust.clone() }
+    }
+
     fn gpu(&self, device: usize) -> GpuOptions {
         GpuOptions { device: self.gpu.device.saturating_add(count32(device)), ..self.gpu.clone() }
     }
@@ -61,6 +69,9 @@ impl BundleEngines {
 impl EngineSource for BundleEngines {
     fn open(&self, path: &Path) -> Result<Bundle> {
         let bundle = Bundle::open(path)?;
+        if let Some(key) = &self.trust {
+            key.check(&bundle)?;
+        }
         if !machine::is_for_cpu(&bundle) {
             // Known before anything else is started; the plan is read again when the engine is loaded.
             machine::plan_for_this_machine(&bundle, &self.gpu)?;

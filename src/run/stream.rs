@@ -77,7 +77,7 @@ impl Stream {
             let mut camera = match opened.take() {
                 Some(camera) => camera,
                 None => match camera::open(&self.spec, Arc::clone(&self.name)) {
-                    Ok(camera) => camera,
+                    Ok(camera) => self.source.fit_camera(&self.name, camera),
                     Err(error) if self.spec.kind() == SourceKind::Files => return Some(error),
                     Err(error) => {
                         let pause = next_pause(&mut pauses);
@@ -90,7 +90,6 @@ impl Stream {
                     }
                 },
             };
-            camera = self.source.fit_camera(&self.name, camera);
             let info = camera.info();
             log::info!("stream {}: {}", self.name, info.description);
             self.board.source_back(&self.name);

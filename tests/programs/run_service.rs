@@ -128,3 +128,32 @@ fn the_state_folder_tells_what_is_unproven_and_takes_a_rollback() {
     edge_run(&["rollback", "--state", "state"]).ends_with(0);
     assert!(bench.names().contains(&"state".to_owned()) && bench.path("state/rollback").is_file());
 }
+
+/// Made for this test with `openssl genpkey -algorithm ed25519`.
+const KEY: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEID/Ta1Tgi805/w0CgRvpjouEh0PrVS4Z8HMC46egYTpA\n-----END PRIVATE KEY-----\n";
+const ITS_PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAIgX7WbOb+bOYbwR2W6oQaX3UDvu2Ti0PMA03nMsNB0s=\n-----END PUBLIC KEY-----\n";
+const OTHER_PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAZkKHgUnRFyGO/enVqEga8z+J6u6Uyec1kcMGCs3B/EA=\n-----END PUBLIC KEY-----\n";
+
+#[test]
+fn with_a_trusted_key_only_bundles_signed_by_it_run() {
+    let bench = Bench::new();
+    bench.build(&[]).ends_with(0);
+    bench.write("line.key", KEY.as_bytes());
+    bench.write("line.pub", ITS_PUBLIC_KEY.as_bytes());
+    bench.write("other.pub", OTHER_PUBLIC_KEY.as_bytes());
+    bench.pictures("pictures", 1);
+    let run =
+        |key: &str| bench.edge_run(&["--engine", "model.edge", "--source", "pictures", "--quiet", "--trust", key]);
+    run("line.pub").ends_with(3).says_one_error(&["found no signature", "edge-build sign"]);
+    run("line.key").ends_with(2).says_one_error(&["public Ed25519 key"]);
+    let unsigned = bench.read("model.edge");
+    bench.edge_build(&["sign", "model.edge", "--key", "line.pub"]).ends_with(2);
+    assert_eq!(bench.read("model.edge"), unsigned, "a wrong key leaves the bundle as it was");
+    bench.edge_build(&["sign", "model.edge", "--key", "line.key"]).ends_with(0);
+    run("line.pub").ends_with(0);
+    run("other.pub").ends_with(3).says_one_error(&["does not belong to the trusted key"]);
+    // Signed, then built again from another model under the same name.
+    bench.write("model.onnx", &crate::workbench::model(0.7));
+    bench.build(&[]).ends_with(0);
+    run("line.pub").ends_with(3);
+}

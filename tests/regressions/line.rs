@@ -185,7 +185,7 @@ impl EngineSource for CannedSource {
     }
 }
 
-/// A camera of 32 × 24 pixels whose pictures all differ.
+/// A camera of 32 × 40 pixels whose pictures all differ.
 struct SmallPictures {
     stream: StreamName,
     number: u64,
@@ -208,7 +208,7 @@ impl Camera for SmallPictures {
         if !self.period.is_zero() {
             std::thread::sleep(self.period);
         }
-        let size = SizePx::new(32, 24);
+        let size = SizePx::new(32, 40);
         let mut pixels = self.pool.take(3 * size.pixels());
         let mut state = self.number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         for (at, value) in pixels.as_mut_slice().iter_mut().enumerate() {
@@ -265,6 +265,7 @@ impl Line {
                 wait: false,
                 triggered: false,
             }],
+            trust: None,
             cpu: Default::default(),
             conf: None,
             iou: None,

@@ -57,6 +57,14 @@ pub enum Command {
     },
     /// Put a plan that somebody else made into a bundle, on the machine that runs it
     Wrap(WrapFlags),
+    /// Sign a bundle and its plans, for `edge-run --trust`
+    Sign {
+        /// The bundle (*.edge)
+        bundle: PathBuf,
+        /// Private Ed25519 key as PEM: `openssl genpkey -algorithm ed25519 -out line.key`
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+    },
     /// Check a bundle again: hashes, manifest, known answers on the CPU engine
     Verify {
         /// The bundle (*.edge)

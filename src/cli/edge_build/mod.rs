@@ -5,6 +5,7 @@ mod flags;
 mod inspect;
 mod order;
 mod progress;
+mod sign;
 mod targets;
 mod verify;
 mod wrap;
@@ -31,6 +32,7 @@ pub fn run(flags: Flags, terminal: &mut Terminal) -> Result<()> {
         Some(Command::Targets { json }) => targets::run(json, terminal),
         Some(Command::Inspect { bundle, json }) => inspect::run(&bundle, json, terminal),
         Some(Command::Verify { bundle, cpu }) => verify::run(&bundle, &cpu, terminal),
+        Some(Command::Sign { bundle, key }) => sign::run(&bundle, &key, terminal),
         Some(Command::Finish { bundle, gpu }) => finish::run(&bundle, &gpu, terminal),
         Some(Command::Wrap(flags)) => wrap::run(flags, terminal),
         None => build(&flags.build, terminal),
