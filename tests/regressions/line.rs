@@ -299,7 +299,7 @@ impl Line {
     }
 }
 
-/// A fault that begins at the 100th live frame.
+/// A fault that begins at the 110th live frame.
 pub(crate) fn fault(kind: FaultKind, amount: f64, until: Until) -> Fault {
-    Fault { kind, at: 100, amount, until, frames: 1 }
+    Fault { kind, at: 110, amount, until, frames: 1 }
 }
