@@ -1,6 +1,8 @@
 //! R04: reload. The old engine runs on through every failure, the new one comes in between frames, and nothing is left over.
 
-use crate::line::{CannedSource, Line, write_bundle};
+use crate::line::{CannedSource, Line, fault, write_bundle};
+use edge_trt::run::inject::{Fault, FaultKind, Injected, Injector, Plan, Until};
+use edge_trt::run::source::EngineSource;
 use edge_trt::run::stop::{StopFlag, StopReason};
 use edge_trt::run::{self, Outcome, ReloadDoor, Settled};
 use std::sync::Arc;
@@ -18,14 +20,19 @@ struct Running {
 }
 
 impl Running {
-    fn start(mut line: Line, source: CannedSource) -> Self {
+    fn start(line: Line, source: CannedSource) -> Self {
+        Self::start_over(line, Arc::clone(&source.live), Arc::new(source))
+    }
+
+    /// `live` counts the engines of `source`.
+    fn start_over(mut line: Line, live: Arc<AtomicI64>, source: Arc<dyn EngineSource>) -> Self {
         line.options.frames = None;
         line.options.duration = Some(Duration::from_secs(300));
         let door = Arc::clone(&line.options.service.reload.door);
-        let (stop, live) = (StopFlag::default(), Arc::clone(&source.live));
+        let stop = StopFlag::default();
         let thread = std::thread::spawn({
             let (options, stop) = (line.options.clone(), stop.clone());
-            move || run::start_with(&options, Arc::new(source), &stop, &mut |_| {})
+            move || run::start_with(&options, source, &stop, &mut |_| {})
         });
         let running = Running { line, door, stop, live, thread };
         running.wait_for("the first engine", || running.live.load(Ordering::SeqCst) == 1);
@@ -206,6 +213,28 @@ fn by_hand_the_bundle_before_comes_back_during_and_after_the_probation() {
         let rows = line.rows();
         assert_eq!(rows[0]["engine"]["sha256"], rows[rows.len() - 1]["engine"]["sha256"]);
     }
+}
+
+#[test]
+fn while_memory_is_short_no_bundle_is_loaded() {
+    let hog = Plan { faults: vec![Fault { frames: 400, ..fault(FaultKind::MemoryHog, 0.9, Until::Frames) }] };
+    let source = CannedSource::new();
+    let live = Arc::clone(&source.live);
+    let running = Running::start_over(line(), live, Injected::over(Arc::new(source), Injector::new(hog)));
+    // Another class list is refused as well: what tells is the reason, which changes while the hog is there.
+    running.put(0.2, |manifest| manifest.classes = vec!["scratch".into()]);
+    let reason = |word: &str| {
+        let since = Instant::now();
+        while !refused(running.reload()).contains(word) {
+            assert!(since.elapsed() < Duration::from_secs(60), "no refusal for {word}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    reason("scratch");
+    reason("the device's memory is short");
+    reason("has failed before");
+    let (_, outcome) = running.end();
+    assert_eq!(outcome.incidents, []);
 }
 
 /// `EDGE_FULL=1` runs the thousand of the issue, else sixty.

@@ -28,7 +28,7 @@ impl Camera for WeighedCamera {
 
     fn next(&mut self, patience: Duration) -> edge_trt::Result<edge_trt::camera::Capture> {
         self.frames += 1;
-        if self.frames % 1000 == 0 {
+        if self.frames.is_multiple_of(1000) {
             self.weights.lock().unwrap().push(live_bytes());
         }
         self.inner.next(patience)
