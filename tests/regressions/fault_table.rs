@@ -153,7 +153,7 @@ fn sample_model() -> Vec<Seen> {
         line.options.frames = None;
         line.options.duration = Some(Duration::from_secs(8));
         let injector = Injector::new(Plan { faults: vec![Fault { at: 10, ..fault(kind, amount, until) }] });
-        let engines = Arc::new(BundleEngines { cpu: line.options.cpu.clone(), ..BundleEngines::default() });
+        let engines = Arc::new(BundleEngines::of(&line.options));
         let outcome = line.run(Injected::over(engines, Arc::clone(&injector))).unwrap();
         table.push(of_engine(what, &outcome, &injector));
     }
