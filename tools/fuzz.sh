@@ -22,5 +22,5 @@ for target in "${targets[@]}"; do
   mkdir -p "target/fuzz-found/$target" "fuzz/artifacts/$target"
   "target/fuzz/$host/release/$target" "target/fuzz-found/$target" "fuzz/corpus/$target" \
     -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
-    -artifact_prefix="fuzz/artifacts/$target/" -verbosity=0 2>&1 | grep -vE '^(INFO|#)' || [ "${PIPESTATUS[0]}" = 0 ]
+    -artifact_prefix="fuzz/artifacts/$target/" -verbosity=0 2>&1 | grep -vE '^(INFO|#|WARNING)|# Uses:|NEW_FUNC' || [ "${PIPESTATUS[0]}" = 0 ]
 done
