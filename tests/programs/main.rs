@@ -11,6 +11,7 @@ mod build_precision;
 mod build_wrap;
 mod documents;
 mod run_bad_input;
+mod run_bench;
 mod run_camera;
 mod run_doctor;
 mod run_service;

@@ -142,6 +142,7 @@ fn a_lane_runs_on_the_double_and_gives_everything_back() {
     let pixels = [9; 96];
     lane.stage(1, Some(&StagedPicture { head: head(), columns: &[], rows: &[], pixels: &pixels })).unwrap();
     assert!(lane.stage(2, None).is_err());
+    lane.write(layout.answers, &vec![0; layout.answers.bytes]).unwrap();
     lane.submit().unwrap();
     assert!(lane.submit().is_err() && lane.answer(0).is_err() && lane.set_floor(0.1).is_err());
     lane.wait().unwrap();
