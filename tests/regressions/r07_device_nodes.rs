@@ -49,13 +49,25 @@ fn a_forbidden_node_names_the_group() {
     // The test program may lie where an ordinary user cannot reach it.
     let program = folder.path().join("program");
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    let output = Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-        .arg(&program)
-        .args(["--exact", "r07_device_nodes::forbidden_child", "--ignored", "--nocapture"])
-        .env("CHILD_SOURCE", &node)
-        .current_dir("/")
-        .output();
+    let run = || {
+        Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(&program)
+            .args(["--exact", "r07_device_nodes::forbidden_child", "--ignored", "--nocapture"])
+            .env("CHILD_SOURCE", &node)
+            .current_dir("/")
+            .output()
+    };
+    // A test that forks beside this one holds the copy open for writing until it execs: the file is "busy" for a moment.
+    let busy = |output: &std::process::Output| String::from_utf8_lossy(&output.stderr).contains("busy");
+    let mut output = run();
+    for _ in 0..20 {
+        if !output.as_ref().is_ok_and(busy) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        output = run();
+    }
     match output {
         Err(error) => crate::common::lacks("setpriv", &format!("setpriv to become an ordinary user ({error})")),
         Ok(output) => {
