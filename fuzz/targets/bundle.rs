@@ -16,8 +16,9 @@ fn with_manifest(manifest: &[u8]) -> zip::result::ZipResult<Vec<u8>> {
     let mut packed = ZipWriter::new(Cursor::new(Vec::new()));
     for index in 0..whole.len() {
         let mut entry = whole.by_index(index)?;
-        packed.start_file(entry.name(), stored)?;
-        if entry.name() == MANIFEST {
+        let name = entry.name()?.into_owned();
+        packed.start_file(&name, stored)?;
+        if name == MANIFEST {
             packed.write_all(manifest)?;
         } else {
             let mut bytes = Vec::new();
