@@ -25,7 +25,7 @@ pub(super) const ABOUT: About = About {
 
 /// What every good picture shows of one class.
 #[derive(Debug)]
-pub(super) struct Expected {
+struct Expected {
     class_id: u32,
     at_least: u32,
     edge_up_to_px: f32,
@@ -33,7 +33,7 @@ pub(super) struct Expected {
 
 impl Expected {
     /// The expectations of the recipe that `wanted` picks.
-    pub(super) fn all(setup: &Setup<'_>, wanted: impl Fn(&Expectation) -> bool) -> Result<Vec<Self>> {
+    fn all(setup: &Setup<'_>, wanted: impl Fn(&Expectation) -> bool) -> Result<Vec<Self>> {
         let picked = setup.expect.iter().filter(|(_, expectation)| wanted(expectation) && expectation.at_least > 0);
         picked.map(|(name, expectation)| Expected::new(setup.classes, name, expectation)).collect()
     }
@@ -51,7 +51,7 @@ impl Expected {
     }
 
     /// Whether fewer boxes than expected are there; the edge is the square root of the area.
-    pub(super) fn is_missing(&self, detections: &[Detection]) -> bool {
+    fn is_missing(&self, detections: &[Detection]) -> bool {
         let there = detections
             .iter()
             .filter(|found| found.class_id == self.class_id && found.edges.area_px2().sqrt() <= self.edge_up_to_px);
@@ -59,18 +59,38 @@ impl Expected {
     }
 }
 
+/// Counts frames in a row in which something expected is missing; shared with the check of small objects.
 #[derive(Debug)]
-struct BoxesVanished {
+pub(super) struct Missing {
     expected: Vec<Expected>,
     streak: Streak,
 }
 
-pub(super) fn set_up(setup: &Setup<'_>) -> Result<SetUp> {
-    let expected = Expected::all(setup, |expectation| expectation.small_up_to_px.is_none())?;
-    if expected.is_empty() {
-        return SetUp::off("the recipe does not say which objects to expect (guard.expect)");
+impl Missing {
+    /// Over the expectations of the recipe that `wanted` picks; `None` when it picks none.
+    pub(super) fn new(setup: &Setup<'_>, wanted: impl Fn(&Expectation) -> bool) -> Result<Option<Self>> {
+        let expected = Expected::all(setup, wanted)?;
+        let streak = Streak::of(setup.limits.vanished_frames);
+        Ok((!expected.is_empty()).then_some(Missing { expected, streak }))
     }
-    SetUp::on(BoxesVanished { expected, streak: Streak::of(setup.limits.vanished_frames) })
+
+    /// Whether something has been missing for long enough, this frame included.
+    pub(super) fn is_called(&mut self, seen: &Observation<'_>) -> bool {
+        let missing = seen
+            .answer
+            .is_some_and(|answer| self.expected.iter().any(|expected| expected.is_missing(answer.detections)));
+        self.streak.count(missing)
+    }
+}
+
+#[derive(Debug)]
+struct BoxesVanished(Missing);
+
+pub(super) fn set_up(setup: &Setup<'_>) -> Result<SetUp> {
+    match Missing::new(setup, |expectation| expectation.small_up_to_px.is_none())? {
+        Some(missing) => SetUp::on(BoxesVanished(missing)),
+        None => SetUp::off("the recipe does not say which objects to expect (guard.expect)"),
+    }
 }
 
 impl Check for BoxesVanished {
@@ -79,10 +99,7 @@ impl Check for BoxesVanished {
     }
 
     fn fires(&mut self, seen: &Observation<'_>) -> bool {
-        let missing = seen
-            .answer
-            .is_some_and(|answer| self.expected.iter().any(|expected| expected.is_missing(answer.detections)));
-        self.streak.count(missing)
+        self.0.is_called(seen)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Small objects that every good picture shows are gone while larger ones are still found: an early sign of an engine that
 //! loses precision. Only where the recipe says what to expect.
 
-use super::boxes_vanished::Expected;
-use super::{About, Advice, Check, SetUp, Setup, Streak};
+use super::boxes_vanished::Missing;
+use super::{About, Advice, Check, SetUp, Setup};
 use crate::error::Result;
 use crate::guard::{Observation, Reason, Severity, Side};
 
@@ -25,17 +25,13 @@ pub(super) const ABOUT: About = About {
 };
 
 #[derive(Debug)]
-struct SmallObjectsVanished {
-    expected: Vec<Expected>,
-    streak: Streak,
-}
+struct SmallObjectsVanished(Missing);
 
 pub(super) fn set_up(setup: &Setup<'_>) -> Result<SetUp> {
-    let expected = Expected::all(setup, |expectation| expectation.small_up_to_px.is_some())?;
-    if expected.is_empty() {
-        return SetUp::off("the recipe does not say which small objects to expect (guard.expect with small_up_to_px)");
+    match Missing::new(setup, |expectation| expectation.small_up_to_px.is_some())? {
+        Some(missing) => SetUp::on(SmallObjectsVanished(missing)),
+        None => SetUp::off("the recipe does not say which small objects to expect (guard.expect with small_up_to_px)"),
     }
-    SetUp::on(SmallObjectsVanished { expected, streak: Streak::of(setup.limits.vanished_frames) })
 }
 
 impl Check for SmallObjectsVanished {
@@ -44,10 +40,7 @@ impl Check for SmallObjectsVanished {
     }
 
     fn fires(&mut self, seen: &Observation<'_>) -> bool {
-        let missing = seen
-            .answer
-            .is_some_and(|answer| self.expected.iter().any(|expected| expected.is_missing(answer.detections)));
-        self.streak.count(missing)
+        self.0.is_called(seen)
     }
 }
 
