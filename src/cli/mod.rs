@@ -72,8 +72,7 @@ impl StopRequest {
     pub fn on_signals() -> Result<StopRequest> {
         let request = StopRequest::default();
         let flag = Arc::clone(&request.0);
-        ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
-            .map_err(|error| Error::unexpected("Ctrl-C cannot be caught").because(error))?;
+        Self::call_on_signals(move || flag.store(true, Ordering::Relaxed))?;
         Ok(request)
     }
 
