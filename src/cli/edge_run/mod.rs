@@ -1,28 +1,32 @@
 //! `edge-run`: flags as typed, checked, then run.
 
+mod bench;
+mod pages;
+mod streams;
+
 use crate::bundle;
 use crate::bundle::signature::PublicKey;
-use crate::camera::{CameraRequest, Place, SourceKind, SourceSpec, sim};
+use crate::camera::{CameraRequest, Place, SourceKind, sim};
 use crate::cli::doctor::{self, DoctorArgs};
 use crate::cli::gpu_flags::GpuFlags;
 use crate::cli::sample::SampleBundle;
 use crate::cli::service::{self, StateArgs, UnprovenCommand};
 use crate::cli::{StopRequest, Terminal};
-use crate::config::run::{CpuConfig, HttpConfig, OutputConfig, RunConfig, StreamConfig, check_names};
+use crate::config::run::{CpuConfig, OutputConfig, RunConfig};
 use crate::engine::cpu::{CpuBackend, CpuOptions};
 use crate::error::{Error, Result};
 use crate::ffi::signal;
-use crate::run::bench::BenchOptions;
 use crate::run::depot::Delivery;
 use crate::run::stop::{StopFlag, StopReason};
 use crate::run::{self, Options, OutputOptions, ServiceOptions, StreamOptions};
-use crate::sinks::http::{HttpOptions, Listen};
-use crate::units::SizePx;
+use bench::{BenchArgs, bench};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use pages::http;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use streams::{streams_of_config, streams_of_flags};
 
 /// Runs a bundle on cameras and notices when its own answers go wrong.
 #[derive(Debug, Parser)]
@@ -51,46 +55,6 @@ enum Command {
     Rollback(StateArgs),
     /// Measure a bundle on this machine: Markdown, or JSON for programs
     Bench(BenchArgs),
-}
-
-#[derive(Debug, Args)]
-struct BenchArgs {
-    /// The bundle
-    #[arg(required_unless_present = "check")]
-    bundle: Option<PathBuf>,
-    /// Compare the GPU kernels with the CPU path instead; needs a GPU and no bundle
-    #[arg(long, conflicts_with = "bundle")]
-    check: bool,
-    /// Measured runs of each kind
-    #[arg(long, default_value_t = 1000)]
-    runs: u32,
-    /// Frames of the check that nothing grows; 0 leaves it out
-    #[arg(long, default_value_t = 20_000)]
-    growth_frames: u32,
-    /// Size of the source picture [default: the first golden picture's]
-    #[arg(long, value_name = "WIDTHxHEIGHT", value_parser = parse_size)]
-    size: Option<SizePx>,
-    /// The figures as JSON
-    #[arg(long)]
-    json: bool,
-    /// Also write the figures as JSON to this file
-    #[arg(long, value_name = "FILE")]
-    json_file: Option<PathBuf>,
-    /// Threads of the CPU engine [default: physical cores]
-    #[arg(long, value_name = "N")]
-    threads: Option<u32>,
-    /// CPU engine
-    #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
-    cpu_backend: BackendArg,
-    #[command(flatten, next_help_heading = "GPU")]
-    gpu: GpuFlags,
-}
-
-fn parse_size(text: &str) -> Result<SizePx, String> {
-    let wrong = || format!("found `{text}`, expected a size such as 1920x1080");
-    let (width, height) = text.split_once('x').ok_or_else(wrong)?;
-    let number = |text: &str| text.parse().ok().filter(|number| (1..=16_384).contains(number)).ok_or_else(wrong);
-    Ok(SizePx::new(number(width)?, number(height)?))
 }
 
 #[derive(Debug, Subcommand)]
@@ -263,32 +227,6 @@ pub fn main(typed: Typed, terminal: &mut Terminal) -> Result<()> {
     }
 }
 
-fn bench(typed: &BenchArgs, terminal: &mut Terminal) -> Result<()> {
-    let gpu = typed.gpu.options();
-    let Some(bundle) = &typed.bundle else {
-        let mut lines = vec![];
-        let checked = run::bench::check(gpu.device, &mut |line| lines.push(line.to_owned()));
-        terminal.data(lines.join("\n") + "\n")?;
-        return checked;
-    };
-    let options = BenchOptions {
-        bundle: bundle.clone(),
-        runs: typed.runs,
-        growth_runs: typed.growth_frames,
-        size: typed.size,
-        cpu: cpu(typed.cpu_backend, typed.threads, false, &CpuConfig::default())?,
-        gpu,
-    };
-    let report = run::bench::bench(&options, &mut |line| terminal.say(line))?;
-    let json = serde_json::to_string_pretty(&report)
-        .map_err(|error| Error::unexpected("the figures cannot be written as JSON").because(error))?;
-    if let Some(file) = &typed.json_file {
-        std::fs::write(file, &json)
-            .map_err(|error| Error::output("the figures cannot be written").because(error).at(file.display()))?;
-    }
-    terminal.data(if typed.json { json + "\n" } else { report.to_markdown() })
-}
-
 fn check_config(file: &Path, terminal: &mut Terminal) -> Result<()> {
     let config = RunConfig::read(file)?;
     for stream in streams_of_config(&config, file)? {
@@ -408,73 +346,6 @@ fn outputs(file: Option<PathBuf>, save: Option<PathBuf>, config: OutputConfig) -
     OutputOptions { file: file.or(config.file), save: save.or(config.save), ..OutputOptions::default() }
 }
 
-fn streams_of_flags(typed: &RunArgs) -> Result<Vec<StreamOptions>> {
-    let cameras = typed.camera.iter().map(|text| (text, true));
-    let sources = typed.source.iter().map(|text| (text, false));
-    let mut streams = Vec::new();
-    for (text, is_camera) in cameras.chain(sources) {
-        let (name, source) = named_source(text);
-        let mut spec = if is_camera { SourceSpec::parse_camera(source)? } else { SourceSpec::parse(source)? };
-        if let (Place::Sim(options), Some(truth)) = (&mut spec.place, &typed.truth) {
-            *options = with_truth(options, truth)?;
-        }
-        // Settings are for cameras; other sources beside a camera are left as they are.
-        if is_camera || matches!(spec.place, Place::Device(_)) || typed.camera.is_empty() {
-            spec = spec.with_request(typed.request.clone())?;
-        }
-        let prefix = if is_camera || spec.kind() == SourceKind::Live { "cam" } else { "files" };
-        let name = name.map_or_else(|| format!("{prefix}{}", streams.len()), str::to_owned);
-        streams.push(StreamOptions {
-            name,
-            spec,
-            delivery: typed.delivery.map(Delivery::from),
-            wait: typed.wait,
-            triggered: typed.trigger == TriggerArg::Http,
-        });
-    }
-    if streams.is_empty() {
-        return Err(Error::usage("found no source, expected at least one")
-            .hint("`--camera 0`, `--source DIR`, `--source sim:` for the simulated line, or `--config edge.toml`"));
-    }
-    check_names(streams.iter().map(|stream| stream.name.as_str()))?;
-    Ok(streams)
-}
-
-/// `NAME=SOURCE` with a usable name; anything else is a source without a name.
-fn named_source(text: &str) -> (Option<&str>, &str) {
-    match text.split_once('=') {
-        Some((name, source))
-            if !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')) =>
-        {
-            (Some(name), source)
-        }
-        _ => (None, text),
-    }
-}
-
-fn with_truth(options: &str, truth: &Path) -> Result<String> {
-    let truth = truth.to_str().ok_or_else(|| Error::usage("the path after `--truth` is not valid text"))?;
-    let separator = if options.is_empty() || options.ends_with(['?', '&']) { "" } else { "&" };
-    Ok(format!("{options}{separator}truth={truth}"))
-}
-
-fn streams_of_config(config: &RunConfig, file: &Path) -> Result<Vec<StreamOptions>> {
-    let place = |stream: &StreamConfig| format!("{}, stream `{}`", file.display(), stream.name);
-    let streams = config.streams.iter();
-    streams.map(|stream| stream_of_config(stream).map_err(|error| error.moved_to(place(stream)))).collect()
-}
-
-fn stream_of_config(stream: &StreamConfig) -> Result<StreamOptions> {
-    let spec = SourceSpec::parse(&stream.source)?.with_request(stream.camera.clone())?;
-    Ok(StreamOptions {
-        name: stream.name.clone(),
-        spec,
-        delivery: stream.delivery,
-        wait: stream.wait,
-        triggered: stream.triggered,
-    })
-}
-
 /// The bundle asked for; for the simulated line alone the sample; else the only one in the usual folders.
 fn the_bundle(asked: Option<PathBuf>, streams: &[StreamOptions]) -> Result<(PathBuf, Option<SampleBundle>)> {
     if let Some(path) = asked {
@@ -503,39 +374,6 @@ fn cpu(backend: BackendArg, threads: Option<u32>, emulate_half: bool, config: &C
         return Err(Error::usage("found 0 threads, expected at least 1").hint("leave it out to use the physical cores"));
     }
     Ok(CpuOptions { backend, threads, emulate_half })
-}
-
-/// The pages: on for live sources, off for files; what is typed goes before the file.
-fn http(
-    listen: Option<String>,
-    token_file: Option<PathBuf>,
-    read_only: bool,
-    config: &HttpConfig,
-    live: bool,
-) -> Result<Option<HttpOptions>> {
-    if !live {
-        return match listen.as_deref() {
-            None | Some("none") => Ok(None),
-            Some(_) => Err(Error::usage("`--listen` is for cameras and the simulated line, found files alone")
-                .hint("leave it out, or play the folder as a camera: `--source replay:DIR?fps=30`")),
-        };
-    }
-    let listen: Listen = listen.as_deref().unwrap_or(&config.listen).parse()?;
-    if listen == Listen::None {
-        return Ok(None);
-    }
-    let token = token_file.or_else(|| config.token_file.clone()).map(|file| read_token(&file)).transpose()?;
-    Ok(Some(HttpOptions { listen, token, read_only: read_only || config.read_only, ..HttpOptions::default() }))
-}
-
-fn read_token(file: &Path) -> Result<String> {
-    let text = std::fs::read_to_string(file).map_err(|error| {
-        Error::usage("the token cannot be read")
-            .because(error)
-            .at(file.display())
-            .hint("write the token into that file, readable by this user alone")
-    })?;
-    Ok(text.trim().to_owned())
 }
 
 impl From<DeliveryArg> for Delivery {

@@ -1,0 +1,78 @@
+//! `edge-run bench`.
+
+use crate::cli::Terminal;
+use crate::cli::edge_run::{BackendArg, cpu};
+use crate::cli::gpu_flags::GpuFlags;
+use crate::config::run::CpuConfig;
+use crate::error::{Error, Result};
+use crate::run;
+use crate::run::bench::BenchOptions;
+use crate::units::SizePx;
+use clap::Args;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(super) struct BenchArgs {
+    /// The bundle
+    #[arg(required_unless_present = "check")]
+    bundle: Option<PathBuf>,
+    /// Compare the GPU kernels with the CPU path instead; needs a GPU and no bundle
+    #[arg(long, conflicts_with = "bundle")]
+    check: bool,
+    /// Measured runs of each kind
+    #[arg(long, default_value_t = 1000)]
+    runs: u32,
+    /// Frames of the check that nothing grows; 0 leaves it out
+    #[arg(long, default_value_t = 20_000)]
+    growth_frames: u32,
+    /// Size of the source picture [default: the first golden picture's]
+    #[arg(long, value_name = "WIDTHxHEIGHT", value_parser = parse_size)]
+    size: Option<SizePx>,
+    /// The figures as JSON
+    #[arg(long)]
+    json: bool,
+    /// Also write the figures as JSON to this file
+    #[arg(long, value_name = "FILE")]
+    json_file: Option<PathBuf>,
+    /// Threads of the CPU engine [default: physical cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<u32>,
+    /// CPU engine
+    #[arg(long, value_enum, default_value_t = BackendArg::Auto)]
+    cpu_backend: BackendArg,
+    #[command(flatten, next_help_heading = "GPU")]
+    gpu: GpuFlags,
+}
+
+fn parse_size(text: &str) -> Result<SizePx, String> {
+    let wrong = || format!("found `{text}`, expected a size such as 1920x1080");
+    let (width, height) = text.split_once('x').ok_or_else(wrong)?;
+    let number = |text: &str| text.parse().ok().filter(|number| (1..=16_384).contains(number)).ok_or_else(wrong);
+    Ok(SizePx::new(number(width)?, number(height)?))
+}
+
+pub(super) fn bench(typed: &BenchArgs, terminal: &mut Terminal) -> Result<()> {
+    let gpu = typed.gpu.options();
+    let Some(bundle) = &typed.bundle else {
+        let mut lines = vec![];
+        let checked = run::bench::check(gpu.device, &mut |line| lines.push(line.to_owned()));
+        terminal.data(lines.join("\n") + "\n")?;
+        return checked;
+    };
+    let options = BenchOptions {
+        bundle: bundle.clone(),
+        runs: typed.runs,
+        growth_runs: typed.growth_frames,
+        size: typed.size,
+        cpu: cpu(typed.cpu_backend, typed.threads, false, &CpuConfig::default())?,
+        gpu,
+    };
+    let report = run::bench::bench(&options, &mut |line| terminal.say(line))?;
+    let json = serde_json::to_string_pretty(&report)
+        .map_err(|error| Error::unexpected("the figures cannot be written as JSON").because(error))?;
+    if let Some(file) = &typed.json_file {
+        std::fs::write(file, &json)
+            .map_err(|error| Error::output("the figures cannot be written").because(error).at(file.display()))?;
+    }
+    terminal.data(if typed.json { json + "\n" } else { report.to_markdown() })
+}
