@@ -1,0 +1,88 @@
+//! A bundle is opened, checked against the running one and loaded on a thread of its own.
+
+use super::{Refusal, Stage};
+use crate::bundle::Bundle;
+use crate::bundle::manifest::Manifest;
+use crate::error::{Error, Result};
+use crate::run::Options;
+use crate::run::ready::{Loading, Ready};
+use crate::run::service::{Service, short};
+use crate::run::source::EngineSource;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
+impl Service<'_> {
+    pub(super) fn begin_reload(&mut self) {
+        if !matches!(self.reloader.stage, Stage::Idle) {
+            return self.refuse(None, &Error::usage("another bundle is being looked at"));
+        }
+        if let Some(kind) = self.memory.alarm() {
+            return self.refuse(None, &Error::usage(format!("the {kind}'s memory is short")));
+        }
+        let path = self.reloader.file.path().to_owned();
+        let (running, failed) = (Arc::clone(&self.bundle), self.reloader.failed.clone());
+        let open = move |source: &dyn EngineSource| {
+            let bundle = source.open(&path).map_err(|error| Refusal { id: None, error })?;
+            let id = bundle.id().to_owned();
+            if id == running.id() {
+                return Ok(None);
+            }
+            let refusal = |error: Error| Refusal { id: Some(id.clone()), error: error.at(path.display()) };
+            if failed.contains(&id) {
+                return Err(refusal(Error::refused(format!("bundle {} has failed before", short(&id)))));
+            }
+            check_compatible(running.manifest(), bundle.manifest()).map_err(refusal)?;
+            Ok(Some(Arc::new(bundle)))
+        };
+        self.load_beside(open);
+    }
+
+    /// Loads on a thread of its own while the running engine answers.
+    pub(super) fn load_beside(
+        &mut self,
+        open: impl FnOnce(&dyn EngineSource) -> Result<Option<Arc<Bundle>>, Refusal> + Send + 'static,
+    ) {
+        let (send, receive) = sync_channel(1);
+        let (source, options, device) = (Arc::clone(&self.source), self.options.clone(), self.device);
+        let work = move || {
+            let loaded = open(&*source).and_then(|bundle| {
+                let Some(bundle) = bundle else { return Ok(None) };
+                let id = bundle.id().to_owned();
+                load(&source, &options, device, bundle).map(Some).map_err(|error| Refusal { id: Some(id), error })
+            });
+            // The run has ended when nobody takes it.
+            drop(send.send(loaded));
+        };
+        match std::thread::Builder::new().name("reload".into()).spawn(work) {
+            Ok(_detached) => self.reloader.stage = Stage::Loading(receive),
+            Err(error) => self.refuse(None, &Error::unexpected("the loading thread cannot be started").because(error)),
+        }
+    }
+}
+
+fn load(source: &Arc<dyn EngineSource>, options: &Options, device: usize, bundle: Arc<Bundle>) -> Result<Ready> {
+    Loading { source, options, tick: &|| {}, device, before: None, show: None }.ready(bundle)
+}
+
+/// Whether a line that runs `running` may go on with `other`: same classes, same input, no older schema.
+pub(super) fn check_compatible(running: &Manifest, other: &Manifest) -> Result<()> {
+    let refused = |what: &str, found: String, expected: String| {
+        Err(Error::refused(format!("{what}: found {found}, expected {expected} as in the running bundle"))
+            .hint("stop the line and start it with the other bundle when that is what you want"))
+    };
+    if running.classes != other.classes {
+        return refused(
+            "classes",
+            format!("[{}]", other.classes.join(", ")),
+            format!("[{}]", running.classes.join(", ")),
+        );
+    }
+    if running.input.size != other.input.size || running.input.channels != other.input.channels {
+        let text = |manifest: &Manifest| format!("{} with {} channels", manifest.input.size, manifest.input.channels);
+        return refused("input", text(other), text(running));
+    }
+    if other.schema < running.schema {
+        return refused("schema", other.schema.to_string(), format!("{} or newer", running.schema));
+    }
+    Ok(())
+}

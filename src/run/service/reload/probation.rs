@@ -1,0 +1,120 @@
+//! Swap, probation and rollback: the old engine stays ready for a while and comes back when the new one faults.
+
+use super::{ROLLBACK_REQUEST, Settled, Stage};
+use crate::bundle::Bundle;
+use crate::bundle::golden::Prover;
+use crate::error::{Error, Result};
+use crate::guard::ladder::Step;
+use crate::run::host::Host;
+use crate::run::inspector::Inspector;
+use crate::run::ready::Ready;
+use crate::run::service::{CLOSE_LIMIT, Service, short};
+use crate::sinks::http::Phase;
+use crate::telemetry::Metric;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The old engine, ready to come back.
+pub(super) struct Before {
+    bundle: Arc<Bundle>,
+    host: Host,
+    prover: Prover,
+    call_limit: Duration,
+    until: Instant,
+}
+
+impl Service<'_> {
+    /// Between two frames: the new engine answers from now on, the old one stays ready for the time of probation.
+    pub(super) fn swap(&mut self, inspector: &mut Inspector, ready: Ready) -> Result<()> {
+        let old_bundle = Arc::clone(&self.bundle);
+        let rolled_back = std::mem::take(&mut self.rolling_back);
+        let id = ready.bundle.id().to_owned();
+        self.drop_before();
+        let old_limit = self.call_limit;
+        let (host, old_prover) = match self.install(inspector, ready) {
+            Ok(before) => before,
+            Err(error) => {
+                self.refuse(Some(id), &error);
+                return Ok(());
+            }
+        };
+        self.ledger.proved();
+        if rolled_back {
+            drop(host);
+            self.reloader.remember_failed(Some(old_bundle.id().to_owned()));
+            self.set_last_good(None);
+            self.settle(Settled::RolledBack("asked for by hand".into()));
+            return Ok(());
+        }
+        let until = Instant::now() + self.options.service.reload.probation;
+        let before = Before { bundle: Arc::clone(&old_bundle), host, prover: old_prover, call_limit: old_limit, until };
+        self.reloader.before = Some(before);
+        self.keep_copy(&old_bundle);
+        self.set_last_good(Some(old_bundle));
+        self.settle(Settled::Swapped(id));
+        Ok(())
+    }
+
+    fn drop_before(&mut self) {
+        if let Some(before) = self.reloader.before.take() {
+            before.host.close(CLOSE_LIMIT);
+        }
+    }
+
+    pub(super) fn end_probation(&mut self) {
+        if self.reloader.before.as_ref().is_some_and(|before| Instant::now() >= before.until) {
+            log::info!("reload: bundle {} has stood its probation", short(self.bundle.id()));
+            self.drop_before();
+        }
+    }
+
+    /// A fault during probation: the old engine comes back at once, when it still gives the known answers. Whether it did.
+    pub(in crate::run::service) fn roll_back_on_fault(&mut self, inspector: &mut Inspector, why: &str) -> Result<bool> {
+        if !matches!(std::mem::replace(&mut self.reloader.stage, Stage::Idle), Stage::Idle) {
+            self.refuse(None, &Error::refused(format!("the running engine has a fault itself: {why}")));
+        }
+        let Some(before) = self.reloader.before.take() else { return Ok(false) };
+        let bad = self.bundle.id().to_owned();
+        log::error!("bundle {} has a fault during its probation: the one before comes back", short(&bad));
+        let ready = Ready::again(before.bundle, before.host, before.prover, before.call_limit);
+        let (faulty, _) = self.install(inspector, ready)?;
+        faulty.close(CLOSE_LIMIT);
+        self.reloader.remember_failed(Some(bad));
+        self.set_last_good(None);
+        if let Err(error) = self.prove_all(inspector) {
+            log::error!("the bundle before does not give its known answers any more: {}", error.message());
+            return Ok(false);
+        }
+        self.board.set_phase(Phase::Ready);
+        self.telemetry.count(Metric::RecoverySteps, self.labels().because(Step::LastGoodBundle.name()));
+        self.settle(Settled::RolledBack(why.to_owned()));
+        Ok(true)
+    }
+
+    pub(super) fn rollback_file(&mut self) -> bool {
+        let Some(state) = &self.options.service.state else { return false };
+        if self.looked_for_rollback.elapsed() < Duration::from_secs(1) {
+            return false;
+        }
+        self.looked_for_rollback = Instant::now();
+        std::fs::remove_file(state.join(ROLLBACK_REQUEST)).is_ok()
+    }
+
+    pub(super) fn roll_back_by_hand(&mut self, inspector: &mut Inspector) {
+        if !matches!(self.reloader.stage, Stage::Idle) {
+            self.reloader.stage = Stage::Idle;
+        }
+        if self.reloader.before.is_some() {
+            match self.roll_back_on_fault(inspector, "asked for by hand") {
+                Ok(_) => {}
+                Err(error) => self.refuse(None, &error),
+            }
+            return;
+        }
+        let Some(bundle) = self.last_good.clone() else {
+            return self.refuse(None, &Error::usage("there is no bundle to go back to"));
+        };
+        self.rolling_back = true;
+        self.load_beside(move |_| Ok(Some(bundle)));
+    }
+}
