@@ -16,7 +16,7 @@ use crate::config::{self, Recipe};
 use crate::decision::Rule;
 use crate::detections::Detector;
 use crate::engine::cpu::CpuOptions;
-use crate::engine::{ElementType, Engine, InputSpec, cpu};
+use crate::engine::{Engine, InputSpec, cpu};
 use crate::error::{Error, Result};
 use crate::frame::Picture;
 use crate::gpu::plan::MemoryPlan;
@@ -121,7 +121,13 @@ fn convert(order: &Order, prepared: Prepared, watcher: &mut dyn Watcher) -> Resu
         let mut many = load(order, &prepared, &prepared.input, &prepared.model_bytes)?;
         prove_batch(order, &prepared, batch_one, many.as_mut(), watcher)?;
     }
-    let task = Task { prepared: &prepared, recipe: &order.recipe, cpu: &order.cpu, io: ElementType::F32 };
+    let task = Task {
+        prepared: &prepared,
+        recipe: &order.recipe,
+        cpu: &order.cpu,
+        io: order.recipe.io.element(),
+        half_rest: !matches!(order.compiler, Compiler::Cpu),
+    };
     let mut converted = precision::convert(task, watcher)?;
     if let Some(verdict) = converted.verdict.as_ref().filter(|verdict| !verdict.result().passed()) {
         if let Some(folder) = &order.report {
@@ -434,6 +440,7 @@ fn recipe_fields(order: &Order, made: &Made<'_>) -> BTreeMap<String, String> {
     let judged = judged.map(|verdict| verdict.result().pictures_sha256.clone());
     BTreeMap::from([
         ("calibrator".to_owned(), recipe.calibrator.name().to_owned()),
+        ("io".to_owned(), recipe.io.name().to_owned()),
         ("ranges_sha256".to_owned(), ranges.unwrap_or("none".to_owned())),
         ("gate_sha256".to_owned(), judged.unwrap_or("none".to_owned())),
         ("gate_limits".to_owned(), json(&recipe.gate.limits)),

@@ -1,5 +1,6 @@
 //! What a recipe says about precision and the accuracy gate.
 
+use crate::engine::ElementType;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -28,6 +29,46 @@ impl Precision {
             Precision::Fp16 => "fp16",
             Precision::Int8 => "int8",
         }
+    }
+}
+
+/// Type of a converted graph's inputs and outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Border {
+    /// 32-bit floats.
+    #[default]
+    Fp32,
+    /// 16-bit floats: half the bytes to fill and to read.
+    Fp16,
+}
+
+impl Border {
+    /// As recipes and flags write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Border::Fp32 => "fp32",
+            Border::Fp16 => "fp16",
+        }
+    }
+
+    /// The element type.
+    pub fn element(self) -> ElementType {
+        match self {
+            Border::Fp32 => ElementType::F32,
+            Border::Fp16 => ElementType::F16,
+        }
+    }
+}
+
+impl FromStr for Border {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        [Border::Fp32, Border::Fp16]
+            .into_iter()
+            .find(|border| border.name() == text)
+            .ok_or_else(|| Error::usage(format!("found `{text}`, expected fp32 or fp16")))
     }
 }
 

@@ -1,6 +1,6 @@
 //! `recipe.toml`: everything that makes one bundle, in a folder of `engines/`. Unknown keys are errors.
 
-use super::precision::{Calibrator, GateRules, Precision};
+use super::precision::{Border, Calibrator, GateRules, Precision};
 use crate::decision::DecisionRule;
 use crate::detections::Thresholds;
 use crate::error::{Error, Result};
@@ -33,6 +33,9 @@ pub struct Recipe {
     /// How ranges are cut off for `int8`.
     #[serde(default)]
     pub calibrator: Calibrator,
+    /// Type of inputs and outputs of a converted graph.
+    #[serde(default)]
+    pub io: Border,
     /// What judges a converted graph.
     #[serde(default)]
     pub gate: GateRules,
@@ -120,6 +123,7 @@ impl Recipe {
             shapes: Shapes::default(),
             precision: Precision::default(),
             calibrator: Calibrator::default(),
+            io: Border::default(),
             gate: GateRules::default(),
             layout: None,
             outputs: Vec::new(),
@@ -191,6 +195,7 @@ name = "line1"
 target = "cpu"
 precision = "int8"
 calibrator = "entropy"
+io = "fp16"
 layout = "raw"
 names = ["open", "short"]
 calibration = "good"

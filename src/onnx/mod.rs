@@ -19,6 +19,7 @@ pub mod literal;
 pub mod metadata;
 pub mod node;
 pub mod operators;
+pub mod opset;
 mod read;
 pub mod shapes;
 pub mod tensor;

@@ -19,6 +19,8 @@ pub enum Rounding {
     /// Splitting with 2¹³ + 1, for engines that widen every half: keeps 11 bits, and infinity from 65520 on. Numbers below
     /// 2⁻¹⁴, which half keeps with fewer bits, keep 11 bits here.
     Arithmetic,
+    /// Not at all: the graph as if it had never been halved.
+    Never,
 }
 
 /// Operators that move, pick or compare values: their results are halves already.
@@ -102,6 +104,35 @@ pub fn make_twin(model: &mut Model, rounding: Rounding) -> Result<()> {
     Ok(())
 }
 
+/// Turns a graph with halves into the float graph behind it, without the casts between the two. Inputs and outputs keep
+/// their types.
+///
+/// # Errors
+/// As [`make_twin`].
+pub fn widen_all(model: &mut Model) -> Result<()> {
+    make_twin(model, Rounding::Never)?;
+    let shapes = shapes::infer(model)?;
+    let is_float = |name: &str| shapes.fact(name).element == DataType::F32;
+    let graph = model.graph_mut();
+    let ends: HashSet<String> = graph.output.iter().map(|output| output.name.clone()).collect();
+    let mut same: HashMap<String, String> = HashMap::new();
+    for mut node in std::mem::take(&mut graph.node) {
+        for input in &mut node.input {
+            if let Some(source) = same.get(input) {
+                input.clone_from(source);
+            }
+        }
+        match (node.op_type.as_str(), node.input.first(), node.output.first()) {
+            ("Cast", Some(input), Some(output)) if is_float(input) && is_float(output) && !ends.contains(output) => {
+                same.insert(output.clone(), input.clone());
+            }
+            _ => graph.node.push(node),
+        }
+    }
+    graph.value_info.retain(|info| !same.contains_key(&info.name));
+    Ok(())
+}
+
 struct Twin {
     rounding: Rounding,
     nodes: Vec<NodeProto>,
@@ -115,7 +146,8 @@ impl Twin {
             self.nodes.push(node);
             return;
         }
-        let exact = node.op_type == "Constant" || EXACT.contains(&node.op_type.as_str());
+        let exact =
+            self.rounding == Rounding::Never || node.op_type == "Constant" || EXACT.contains(&node.op_type.as_str());
         if node.op_type == "Cast" {
             node.attribute = vec![make::int("to", i64::from(DataType::F32.code()))];
         }
@@ -235,6 +267,17 @@ mod tests {
         assert_eq!(ops(Rounding::Casts), "Cast Cast Cast Mul Cast Cast Relu Cast");
         let split = "Clip Mul Sub Sub Mul Mul";
         assert_eq!(ops(Rounding::Arithmetic), format!("Cast {split} Mul {split} Relu Cast"));
+    }
+
+    #[test]
+    fn the_float_graph_has_no_cast_left() {
+        let mut model = half_chain();
+        widen_all(&mut model).unwrap();
+        let ops: Vec<&str> = model.graph().node.iter().map(|node| node.op_type.as_str()).collect();
+        // The last one makes the output, which keeps its name.
+        assert_eq!(ops, ["Mul", "Relu", "Cast"]);
+        assert_eq!(model.graph().node[0].input, ["images", "weight"]);
+        assert!(!has_half(&model) && shapes::infer(&model).unwrap().unknown.is_empty());
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! From a graph to a request, and from a plan to the entries of a bundle.
 
 use super::faults::GraphFacts;
-use super::plan::{Compiled, Request};
+use super::plan::{Compiled, Held, Request};
 use super::{PlanOrder, dotted, timings};
 use crate::bundle::plan::{PLAN_SCHEMA, PlanFacts};
 use crate::bundle::{Files, sha256};
 use crate::engine::Layout;
 use crate::error::Result;
+use crate::ffi::tensorrt::version::Flavour;
 use crate::ffi::tensorrt::{DataType, ProfilingVerbosity};
 use crate::gpu::plan::MemoryPlan;
-use crate::onnx::Model;
+use crate::onnx::{self, Model, opset, shapes, twin};
 use crate::units::count;
 use std::collections::BTreeMap;
 
@@ -20,20 +21,41 @@ impl Request {
     /// A graph whose types cannot be inferred.
     pub fn new(order: PlanOrder, model: &[u8], layout: &Layout, precision: &BTreeMap<String, u64>) -> Result<Request> {
         let end_to_end = matches!(layout, Layout::EndToEnd { .. } | Layout::NmsPlugin { .. });
-        let precisions = precision.keys().filter_map(|name| match name.as_str() {
-            "f16" => Some(DataType::Half),
-            "int8" => Some(DataType::Int8),
-            _ => None,
-        });
+        let mut graph = Model::from_bytes(model)?;
+        let facts = GraphFacts::of(&graph, end_to_end)?;
+        let is_int8 = precision.contains_key("int8");
+        let is_half = precision.contains_key("f16") || is_int8 && twin::has_half(&graph);
+        let precisions = [(is_half, DataType::Half), (is_int8, DataType::Int8)];
+        let held = match order.flavour {
+            Flavour::Trt8 if is_int8 => Held::These(if is_half { widened_for_8(&mut graph)? } else { Vec::new() }),
+            _ => Held::ByTheirTypes,
+        };
+        let model = if matches!(held, Held::These(_)) { graph.to_bytes()? } else { model.to_vec() };
         Ok(Request {
-            graph: GraphFacts::of(&Model::from_bytes(model)?, end_to_end)?,
-            model: model.to_vec(),
+            graph: facts,
+            model,
             order,
-            precisions: precisions.collect(),
+            precisions: precisions.into_iter().filter(|(found, _)| *found).map(|(_, name)| name).collect(),
+            held,
             verbosity: ProfilingVerbosity::Detailed,
             timings: timings::folder(),
         })
     }
+}
+
+/// The float graph behind one with halves and Q/DQ pairs, and the tensors that must stay float: TensorRT 8 takes no half scales,
+/// and chooses between half and INT8 by time where it is free to.
+fn widened_for_8(graph: &mut Model) -> Result<Vec<String>> {
+    let shapes = shapes::infer(graph)?;
+    let nodes = graph.graph().node.iter().filter(|node| !node.op_type.ends_with("QuantizeLinear"));
+    let held = nodes
+        .filter(|node| node.op_type != "Cast" && node.op_type != "Constant")
+        .flat_map(|node| node.output.iter().filter(|name| shapes.fact(name).element == onnx::tensor::DataType::F32))
+        .cloned()
+        .collect();
+    twin::widen_all(graph)?;
+    opset::lower(graph);
+    Ok(held)
 }
 
 impl Compiled {

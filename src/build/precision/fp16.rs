@@ -2,7 +2,8 @@
 //!
 //! Stays in float: what lies behind the last convolutions (box arithmetic, DFL), normalisations and soft-max, operators
 //! without a half form, and every node whose values, seen on the calibration pictures, come near the largest half. Casts
-//! stand where the two meet; the graph's inputs and outputs are floats unless asked otherwise.
+//! stand where the two meet; the graph's inputs and outputs are floats unless asked otherwise. Q/DQ pairs get half scales
+//! between halves, which needs opset 19.
 
 use super::tail::Tail;
 use crate::engine::ElementType;
@@ -11,10 +12,12 @@ use crate::onnx::index::GraphIndex;
 use crate::onnx::node::make;
 use crate::onnx::shapes::{self, Fact, Shapes};
 use crate::onnx::tensor::{self, DataType};
-use crate::onnx::{Model, node};
+use crate::onnx::{Model, node, opset};
 use onnx_protobuf::{NodeProto, TensorProto};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+/// Oldest opset in which the scales of Q/DQ pairs may be halves.
+const HALF_SCALES_OPSET: i64 = 19;
 /// Largest finite half.
 const LARGEST: f32 = 65_504.0;
 /// Values on pictures that nobody has seen yet may be this many times those seen.
@@ -52,6 +55,8 @@ fn half_form(op_type: &str) -> Option<Form> {
         "Expand" | "Gather" | "GatherElements" | "Pow" | "Reshape" | "Resize" | "Slice" | "Split" | "Squeeze"
         | "Tile" | "Unsqueeze" => Form::Only(&[0]),
         "Pad" => Form::Only(&[0, 2]),
+        "QuantizeLinear" => Form::Only(&[0, 1]),
+        "DequantizeLinear" => Form::Only(&[1]),
         _ => return None,
     })
 }
@@ -66,6 +71,7 @@ fn takes_limits(op_type: &str) -> bool {
 /// # Errors
 /// [`crate::ErrorKind::Refused`] for a graph whose shapes contradict each other.
 pub(super) fn convert(model: &mut Model, ranges: Option<&Ranges>, io: ElementType) -> Result<Fp16> {
+    let half_scales = model.graph().node.iter().any(is_quantization) && opset::raise(model, HALF_SCALES_OPSET)?;
     let shapes = shapes::infer(model)?;
     let mut report = Fp16::default();
     let halves = {
@@ -73,7 +79,7 @@ pub(super) fn convert(model: &mut Model, ranges: Option<&Ranges>, io: ElementTyp
         let tail = Tail::of(&index)?;
         let mut halves = HashSet::new();
         for (position, node) in model.graph().node.iter().enumerate() {
-            if !touches_float(node, &shapes) {
+            if !touches_float(node, &shapes) || is_quantization(node) {
                 continue;
             }
             match reason(position, node, &tail, &shapes, ranges, &index)? {
@@ -86,9 +92,13 @@ pub(super) fn convert(model: &mut Model, ranges: Option<&Ranges>, io: ElementTyp
                 Some(_) => {}
             }
         }
+        report.halves = halves.len();
+        if half_scales {
+            let scales = half_quantization(&index, &halves, ranges);
+            halves.extend(scales);
+        }
         halves
     };
-    report.halves = halves.len();
     let mut rewrite = Rewrite::new(model, &shapes, halves)?;
     let nodes = std::mem::take(&mut model.graph_mut().node);
     let ends: Vec<String> = model.graph().output.iter().map(|output| output.name.clone()).collect();
@@ -104,6 +114,30 @@ pub(super) fn convert(model: &mut Model, ranges: Option<&Ranges>, io: ElementTyp
     }
     crate::onnx::edit::remove_dead_nodes(model.graph_mut());
     Ok(report)
+}
+
+fn is_quantization(node: &NodeProto) -> bool {
+    matches!(node.op_type.as_str(), "QuantizeLinear" | "DequantizeLinear")
+}
+
+/// Positions of the Q/DQ nodes whose float side is half: Q behind a half node, DQ before one.
+fn half_quantization(index: &GraphIndex<'_>, halves: &HashSet<usize>, ranges: Option<&Ranges>) -> Vec<usize> {
+    let too_large = |name: &String| {
+        let producer = index.producer(name).filter(|producer| producer.op_type == "QuantizeLinear");
+        let source = producer.and_then(|producer| producer.input.first());
+        source.and_then(|source| ranges?.get(source)).is_some_and(|&largest| largest > LARGEST / MARGIN)
+    };
+    let is_half = |(position, node): &(usize, &NodeProto)| match (node.op_type.as_str(), node.input.first()) {
+        ("QuantizeLinear", Some(input)) => {
+            index.producer_position(input).is_some_and(|producer| halves.contains(&producer))
+        }
+        ("DequantizeLinear", Some(input)) => {
+            let mut consumers = node.output.iter().flat_map(|output| index.consumer_positions(output));
+            !too_large(input) && !halves.contains(position) && consumers.any(|consumer| halves.contains(consumer))
+        }
+        _ => false,
+    };
+    index.graph().node.iter().enumerate().filter(is_half).map(|(position, _)| position).collect()
 }
 
 fn is_float(name: &str, shapes: &Shapes) -> bool {

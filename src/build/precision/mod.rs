@@ -48,6 +48,8 @@ pub(super) struct Task<'a> {
     pub(super) cpu: &'a CpuOptions,
     /// Element type of inputs and outputs.
     pub(super) io: ElementType,
+    /// Whether what is not in INT8 computes in half: on GPUs, where it is faster; CPUs have no half arithmetic.
+    pub(super) half_rest: bool,
 }
 
 /// What was done to the graph, for the report.
@@ -219,16 +221,7 @@ fn to_fp16(
     let mut half = model.clone();
     let done = fp16::convert(&mut half, ranges.as_ref(), task.io)?;
     account.decided.push(format!("{} operators compute in half precision", done.halves));
-    for (reason, nodes) in &done.exceptions {
-        let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
-        account.decided.push(format!("{} stay in float ({reason}): {}", nodes.len(), placement::some_names(&names)));
-    }
-    if done.lost_weights.0 > 0 {
-        account.decided.push(format!(
-            "{} of {} weights are so small that half stores them as 0",
-            done.lost_weights.0, done.lost_weights.1
-        ));
-    }
+    describe_half(&done, &mut account);
     account.decided.iter().for_each(|line| watcher.say(line));
     let bytes = half.to_bytes()?;
     let verdict = gate.map(|mut gate| {
@@ -242,6 +235,20 @@ fn to_fp16(
         verdict: verdict.transpose()?,
         calibration_sha256: calibration.map(|pictures| pictures.set_hash()),
     })
+}
+
+/// What stays in float beside halves, and why.
+fn describe_half(done: &fp16::Fp16, account: &mut Account) {
+    for (reason, nodes) in &done.exceptions {
+        let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
+        account.decided.push(format!("{} stay in float ({reason}): {}", nodes.len(), placement::some_names(&names)));
+    }
+    if done.lost_weights.0 > 0 {
+        account.decided.push(format!(
+            "{} of {} weights are so small that half stores them as 0",
+            done.lost_weights.0, done.lost_weights.1
+        ));
+    }
 }
 
 fn to_int8(
@@ -270,7 +277,14 @@ fn to_int8(
             (name.clone(), ActivationScale { largest: histogram.largest, cut: cut(calibrator, histogram) })
         })
         .collect();
-    let plan = repair::Plan { task, model, shapes, ranges: &ranges, calibration: &pictures };
+    let seen = match task.half_rest {
+        true => {
+            let few = pictures.thinned(FP16_PICTURES);
+            Some(observation(task, model, shapes, &few).ranges(&activations(model, shapes), watcher)?)
+        }
+        false => None,
+    };
+    let plan = repair::Plan { task, model, shapes, ranges: &ranges, seen: seen.as_ref(), calibration: &pictures };
     let (built, verdict, steps) = repair::until_it_passes(&plan, gate, watcher)?;
     let mut account = Account {
         precision: "int8".to_owned(),
@@ -281,7 +295,7 @@ fn to_int8(
     };
     describe(&built, &ranges, &mut account);
     account.decided.iter().for_each(|line| watcher.say(line));
-    let prepared = converted(task, built.model, built.bytes, &account)?;
+    let prepared = converted(task, built.written, built.bytes, &account)?;
     Ok(Converted { prepared, account, verdict, calibration_sha256: Some(pictures.set_hash()) })
 }
 
@@ -290,11 +304,29 @@ fn decide(model: &Model, shapes: &Shapes, kept_float: &BTreeMap<String, String>)
 }
 
 /// An INT8 graph with the plan behind it.
-struct Built {
+struct Quantised {
     model: Model,
+    placement: Placement,
+    remarks: Vec<String>,
+}
+
+/// The graph that is judged and written.
+struct Built {
+    written: Model,
     bytes: Vec<u8>,
     placement: Placement,
     remarks: Vec<String>,
+    /// What the rest computes in; `None` for float.
+    half: Option<fp16::Fp16>,
+}
+
+impl Built {
+    /// Turns the rest of `quantised` into half where the task asks for it.
+    fn of(quantised: Quantised, task: Task<'_>, seen: Option<&fp16::Ranges>) -> Result<Built> {
+        let Quantised { mut model, placement, remarks } = quantised;
+        let half = if task.half_rest { Some(fp16::convert(&mut model, seen, task.io)?) } else { None };
+        Ok(Built { bytes: model.to_bytes()?, written: model, placement, remarks, half })
+    }
 }
 
 /// Writes the INT8 graph in which the layers of `kept_float` stay in float.
@@ -303,7 +335,7 @@ fn build_int8(
     shapes: &Shapes,
     ranges: &BTreeMap<String, ActivationScale>,
     kept_float: &BTreeMap<String, String>,
-) -> Result<Built> {
+) -> Result<Quantised> {
     let placement = decide(model, shapes, kept_float)?;
     let mut groups: BTreeMap<usize, ActivationScale> = BTreeMap::new();
     for (name, &group) in &placement.sources {
@@ -314,8 +346,7 @@ fn build_int8(
     }
     let mut model = model.clone();
     let remarks = int8::rewrite(&mut model, &placement, &groups)?;
-    let bytes = model.to_bytes()?;
-    Ok(Built { model, bytes, placement, remarks })
+    Ok(Quantised { model, placement, remarks })
 }
 
 fn describe(built: &Built, ranges: &BTreeMap<String, ActivationScale>, account: &mut Account) {
@@ -338,7 +369,11 @@ fn describe(built: &Built, ranges: &BTreeMap<String, ActivationScale>, account: 
         });
     }
     for (reason, names) in by_reason {
-        account.decided.push(format!("{} stay in float ({reason}): {}", names.len(), placement::some_names(&names)));
+        account.decided.push(format!("{} stay out of INT8 ({reason}): {}", names.len(), placement::some_names(&names)));
+    }
+    if let Some(half) = &built.half {
+        account.decided.push("what is not in INT8 computes in half precision".to_owned());
+        describe_half(half, account);
     }
     account.decided.extend(built.remarks.iter().cloned());
     account.ranges = ranges
@@ -369,7 +404,7 @@ fn converted(task: Task<'_>, model: Model, bytes: Vec<u8>, account: &Account) ->
     let shapes = shapes::infer(&model)?;
     let mut prepared = task.prepared.clone();
     prepared.precision_found = count(&model, &shapes);
-    if task.io == ElementType::F16 && account.precision == "fp16" {
+    if task.io == ElementType::F16 {
         prepared.input.element = ElementType::F16;
     }
     // The batch was proved with the graph as exported.

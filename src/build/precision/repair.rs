@@ -1,6 +1,7 @@
 //! INT8 that fails the gate: which layers do harm, and putting them back into float, the worst first, until it passes.
 
-use super::{ActivationScale, Built, Observation, Task, Verdict, build_int8};
+use super::fp16::Ranges;
+use super::{ActivationScale, Built, Observation, Quantised, Task, Verdict, build_int8};
 use crate::build::gate::Gate;
 use crate::build::watcher::Watcher;
 use crate::error::Result;
@@ -43,6 +44,8 @@ pub(super) struct Plan<'a> {
     pub(super) model: &'a Model,
     pub(super) shapes: &'a Shapes,
     pub(super) ranges: &'a BTreeMap<String, ActivationScale>,
+    /// Largest magnitudes of all tensors, where the rest becomes half.
+    pub(super) seen: Option<&'a Ranges>,
     pub(super) calibration: &'a super::Usable,
 }
 
@@ -60,7 +63,7 @@ pub(super) fn until_it_passes(
     let mut put_back: Vec<String> = Vec::new();
     let mut ranking: Option<Vec<Part>> = None;
     loop {
-        let judged = gate.judge(&built.bytes, false, watcher)?;
+        let judged = gate.judge(&built.bytes, built.half.is_some(), watcher)?;
         let passed = judged.result.passed();
         let figures = &judged.result.candidate;
         let share = built.placement.share();
@@ -122,6 +125,10 @@ struct Part {
 
 impl Plan<'_> {
     fn build(&self, kept: &BTreeMap<String, String>) -> Result<Built> {
+        Built::of(self.quantise(kept)?, self.task, self.seen)
+    }
+
+    fn quantise(&self, kept: &BTreeMap<String, String>) -> Result<Quantised> {
         build_int8(self.model, self.shapes, self.ranges, kept)
     }
 
@@ -148,7 +155,7 @@ impl Plan<'_> {
             watcher.check_stop()?;
             let others = quantised.iter().filter(|layer| !part.layers.iter().any(|own| own == *layer));
             let kept = others.map(|layer| ((*layer).to_owned(), String::new())).collect();
-            let alone = self.build(&kept)?;
+            let alone = self.quantise(&kept)?;
             part.harm = relative_error(&original, &self.outputs(&alone.model)?);
             log::info!("sensitivity: {done} of {total} parts");
         }

@@ -23,9 +23,11 @@ pub(super) fn cut(calibrator: Calibrator, histogram: &Histogram) -> f32 {
     cut.min(histogram.largest)
 }
 
-/// The scale of a range that is cut off at `cut`.
+/// The scale of a range that is cut off at `cut`: a number that half holds as it is, where half reaches.
 pub(super) fn scale(cut: f32) -> f32 {
-    (cut / STEPS).max(LEAST_SCALE)
+    let exact = (cut / STEPS).max(LEAST_SCALE);
+    let half = half::f16::from_f32(exact).to_f32();
+    if half.is_finite() { half } else { exact }
 }
 
 fn edge(histogram: &Histogram, bins: usize) -> f32 {

@@ -186,6 +186,54 @@ fn int8_is_the_golden_graph() {
     insta::assert_snapshot!(dump::graph(&built.model));
 }
 
+/// INT8 with the rest in half: scales are halves between halves, the tail stays float, TensorRT 8 gets the float graph back.
+#[test]
+fn int8_with_halves_is_the_golden_graph() {
+    let model = network();
+    let shapes = shapes::infer(&model).unwrap();
+    let built = build_int8(&model, &shapes, &ranges(&model), &BTreeMap::new()).unwrap();
+    let mut mixed = built.model.clone();
+    let report = fp16::convert(&mut mixed, None, ElementType::F32).unwrap();
+    assert_eq!(mixed.opset(), 19);
+    assert_eq!(report.exceptions.values().flatten().count(), 3, "{report:?}");
+    insta::assert_snapshot!(dump::graph(&mixed));
+    let inferred = shapes::infer(&mixed).unwrap();
+    assert!(inferred.unknown.is_empty());
+    let counts = super::count(&mixed, &inferred);
+    assert_eq!(counts, BTreeMap::from([("int8".into(), 2), ("f16".into(), 2), ("f32".into(), 1)]));
+
+    let mut wide = mixed.clone();
+    twin::widen_all(&mut wide).unwrap();
+    crate::onnx::opset::lower(&mut wide);
+    assert_eq!(wide.opset(), 17);
+    let ops = |model: &Model| model.graph().node.iter().map(|node| node.op_type.clone()).collect::<Vec<_>>();
+    assert_eq!(ops(&wide), ops(&built.model));
+
+    let float = look(built.model, "output0", CpuBackend::Rten);
+    twin::make_twin(&mut mixed, Rounding::Arithmetic).unwrap();
+    let difference = largest_difference(&float, &look(mixed, "output0", CpuBackend::Rten));
+    assert!(difference > 0.0 && difference < 0.1, "{difference}");
+}
+
+/// A range beyond half keeps the pair in float, though its scale would fit.
+#[test]
+fn quantised_tensors_beyond_half_are_dequantised_to_float() {
+    let model = network();
+    let shapes = shapes::infer(&model).unwrap();
+    let mut ranges = ranges(&model);
+    let wide: Ranges = ["act_out", "left", "right", "pool_out", "sum_out", "concat_out"]
+        .into_iter()
+        .map(|name| (name.to_owned(), 3e4))
+        .collect();
+    ranges.values_mut().for_each(|range| *range = ActivationScale { largest: 3e4, cut: 3e4 });
+    let mut mixed = build_int8(&model, &shapes, &ranges, &BTreeMap::new()).unwrap().model;
+    fp16::convert(&mut mixed, Some(&wide), ElementType::F32).unwrap();
+    let shapes = shapes::infer(&mixed).unwrap();
+    for name in ["act_out_dequantized", "concat_out_dequantized"] {
+        assert_eq!(shapes.fact(name).element, DataType::F32, "{name}");
+    }
+}
+
 /// N05: what the last layers and the boxes need stays in float, and the answer stays close.
 #[test]
 fn int8_answers_stay_close() {
@@ -193,7 +241,7 @@ fn int8_answers_stay_close() {
     let shapes = shapes::infer(&model).unwrap();
     let built = build_int8(&model, &shapes, &ranges(&model), &BTreeMap::new()).unwrap();
     let exact = look(network(), "output0", CpuBackend::Rten);
-    let stored = Model::from_bytes(&built.bytes).unwrap();
+    let stored = Model::from_bytes(&built.model.to_bytes().unwrap()).unwrap();
     let difference = largest_difference(&exact, &look(stored, "output0", CpuBackend::Rten));
     assert!(difference > 0.0 && difference < 0.5, "{difference} of {exact:?}");
 }

@@ -1,7 +1,7 @@
 //! Flags as typed. Their help texts are the reference of the command line.
 
 use crate::build::compile::Wishes;
-use crate::config::precision::Calibrator;
+use crate::config::precision::{Border, Calibrator};
 use crate::engine::cpu::{CpuBackend, CpuOptions};
 use crate::ffi::tensorrt::probe::Search;
 use crate::ffi::tensorrt::version::Flavour;
@@ -181,6 +181,9 @@ pub struct PrecisionFlags {
     /// How ranges are cut off for `--int8`: max, entropy, percentile or mse [default: mse]
     #[arg(long, value_name = "NAME", value_parser = calibrator)]
     pub calibrator: Option<Calibrator>,
+    /// Type of the converted graph's inputs and outputs: fp32 or fp16 [default: fp32]
+    #[arg(long, value_name = "TYPE", value_parser = border)]
+    pub io: Option<Border>,
     /// Folder with pictures that judge `--fp16` or `--int8` against the export [default: half of `--calibration`]
     #[arg(long, value_name = "DIR")]
     pub gate: Option<PathBuf>,
@@ -253,6 +256,10 @@ impl CpuFlags {
 
 fn backend(text: &str) -> Result<CpuBackend, String> {
     text.parse().map_err(|error: crate::Error| error.message().to_owned())
+}
+
+fn border(text: &str) -> Result<Border, String> {
+    text.parse().map_err(|error: crate::error::Error| error.message().to_owned())
 }
 
 fn calibrator(text: &str) -> Result<Calibrator, String> {

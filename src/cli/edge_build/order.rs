@@ -106,6 +106,7 @@ fn lay_precision_over(recipe: &mut Recipe, flags: &PrecisionFlags) {
         recipe.precision = Precision::Int8;
     }
     recipe.calibrator = flags.calibrator.unwrap_or(recipe.calibrator);
+    recipe.io = flags.io.unwrap_or(recipe.io);
     recipe.gate.pictures = flags.gate.clone().or(recipe.gate.pictures.take());
     recipe.gate.labels = flags.labels.clone().or(recipe.gate.labels.take());
 }

@@ -7,6 +7,7 @@ use super::Owned;
 use super::build::Builder;
 use super::tensor::{DataType, TensorFacts};
 use crate::error::{Error, Result};
+use std::collections::HashSet;
 use std::ffi::CString;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -162,6 +163,70 @@ impl Network {
             }
         }
         Ok(found)
+    }
+}
+
+impl Network {
+    /// Holds the layers that make the tensors `names` to float, with the unnamed layers before them that the parser made
+    /// for the same operator; all others stay free (TensorRT 8). Gives the number of layers held.
+    ///
+    /// # Errors
+    /// A family without this method, or a type that is not known.
+    pub fn hold_in_float(&self, names: &[String]) -> Result<u32> {
+        let wanted: HashSet<&str> = names.iter().map(String::as_str).collect();
+        let mut parts: Vec<i32> = vec![];
+        let mut held = 0;
+        // SAFETY: the network lives; layers and tensors live as long as it; indices are below the counts.
+        unsafe {
+            for index in 0..self.raw.0.layers()? {
+                parts.push(index);
+                let layer = self.raw.0.layer(index)?;
+                let mut name = String::new();
+                for output in 0..layer.outputs()? {
+                    if let Some(tensor) = layer.output(output)? {
+                        name = tensor.name()?;
+                        if wanted.contains(name.as_str()) {
+                            break;
+                        }
+                    }
+                }
+                // The parser names tensors as the file does; what it makes on the way to one it leaves to TensorRT's names.
+                if name.starts_with("(Unnamed") {
+                    continue;
+                }
+                let is_wanted = wanted.contains(name.as_str());
+                for part in std::mem::take(&mut parts) {
+                    if is_wanted && self.hold_layer(part)? {
+                        held += 1;
+                    }
+                }
+            }
+        }
+        Ok(held)
+    }
+
+    /// Holds layer `index` to float; `false` when it makes no float.
+    ///
+    /// # Safety
+    /// `index` is below the number of layers.
+    unsafe fn hold_layer(&self, index: i32) -> Result<bool> {
+        let mut computes = false;
+        // SAFETY: the network lives; layers and tensors live as long as it; the index is below the count by the caller.
+        unsafe {
+            let layer = self.raw.0.layer(index)?;
+            for output in 0..layer.outputs()? {
+                let Some(tensor) = layer.output(output)? else { continue };
+                let data_type = DataType::of(tensor.data_type()?)?;
+                if data_type == DataType::Float {
+                    layer.set_output_type(output, data_type.value())?;
+                    computes = true;
+                }
+            }
+            if computes {
+                layer.set_precision(DataType::Float.value())?;
+            }
+        }
+        Ok(computes)
     }
 }
 
