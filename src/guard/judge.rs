@@ -1,12 +1,17 @@
 //! The judge: runs every check that makes sense for the stream and sums up.
 
+use super::baseline::Learner;
 use super::checks::{self, Check, Setup};
 use super::picture::PictureStats;
-use super::{GuardSpec, Reason, Severity, Side, Trust};
+use super::{
+    AnchorFrom, Baseline, Gallery, GuardMode, GuardSpec, Reason, Record, Reference, Severity, Side, Standing, Trust,
+};
 use crate::detections::{Detection, Thresholds};
 use crate::engine::{Inference, Layout, OutputStats};
 use crate::error::{Error, Result};
 use crate::frame::FrameTag;
+use crate::units::float64;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// What kind of stream is judged; decides which checks make sense.
@@ -92,14 +97,16 @@ pub struct Verdict {
     pub trust: Trust,
     /// Why it is not trusted; empty when it is. Hard reasons and soft ones.
     pub reasons: Vec<Reason>,
-    /// What soft checks saw while they only observe, because there is no reference.
+    /// What soft checks saw while they only observe.
     pub observed: Vec<Reason>,
+    /// Whether soft checks act.
+    pub standing: Standing,
 }
 
 impl Verdict {
     /// The verdict on a frame for which no check could run, for one hard reason.
     pub fn fault(reason: Reason) -> Self {
-        Verdict { trust: Trust::Fault, reasons: vec![reason], observed: Vec::new() }
+        Verdict { trust: Trust::Fault, reasons: vec![reason], observed: Vec::new(), standing: Standing::Act }
     }
 
     /// Whether a reason of this side stands in `reasons`.
@@ -117,55 +124,152 @@ pub struct Off {
     pub why: String,
 }
 
+/// What the guard of a stream shares with others.
+#[derive(Debug, Clone)]
+pub struct Home {
+    /// Which of the streams it judges.
+    pub lane: usize,
+    /// The last boxes of all streams.
+    pub gallery: Arc<Gallery>,
+    /// The baseline of this stream, product and bundle.
+    pub record: Arc<Record>,
+    /// What soft checks may do.
+    pub mode: GuardMode,
+}
+
+impl Home {
+    /// Of a stream that shares nothing and keeps nothing.
+    pub fn alone() -> Self {
+        Home { lane: 0, gallery: Gallery::new(1), record: Record::of(Baseline::default()), mode: GuardMode::default() }
+    }
+}
+
 /// The guard of one stream.
 #[derive(Debug)]
 pub struct Guard {
+    spec: GuardSpec,
+    classes: Vec<String>,
+    traits: StreamTraits,
+    home: Home,
     checks: Vec<Box<dyn Check>>,
     off: Vec<Off>,
     observing: Option<String>,
+    learner: Option<Learner>,
+    has_anchor: bool,
+    changes_seen: u64,
 }
 
 impl Guard {
-    /// A guard for one stream of the kind `traits`; `classes` are the model's names, index = class id.
+    /// A guard for one stream of the kind `traits`, alone; `classes` are the model's names, index = class id.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Usage`] for a limit that is no number from 0 up, a class in `expect` that the model does not
     /// have, or a check in `off` that cannot be switched off.
     pub fn new(spec: &GuardSpec, classes: &[String], traits: StreamTraits) -> Result<Self> {
+        Self::at(spec, classes, traits, Home::alone())
+    }
+
+    /// A guard for one stream among others, with its baseline.
+    ///
+    /// # Errors
+    /// As [`Guard::new`].
+    pub fn at(spec: &GuardSpec, classes: &[String], traits: StreamTraits, home: Home) -> Result<Self> {
         spec.limits.check()?;
         if let Some(reason) = spec.off.iter().find(|reason| !reason.can_be_off()) {
             return Err(Error::usage(format!("found `{}`, expected a check that can be switched off", reason.name()))
                 .at("[guard] off")
                 .hint("only soft checks and hard ones of the picture can be; see docs/guard.md"));
         }
-        let reference = spec.reference.as_ref();
-        let observing = match reference {
-            None => Some("there is no reference".to_owned()),
-            Some(reference) if crate::units::float64(reference.pictures) < spec.limits.reference_pictures => {
-                Some(format!("the reference has {} pictures, too few", reference.pictures))
-            }
-            Some(_) => None,
+        let learner = if traits.live { Learner::new(spec.limits.learn_frames, classes.len()) } else { None };
+        let mut guard = Guard {
+            spec: spec.clone(),
+            classes: classes.to_vec(),
+            traits,
+            home,
+            checks: Vec::new(),
+            off: Vec::new(),
+            observing: None,
+            learner,
+            has_anchor: false,
+            changes_seen: 0,
         };
-        let reference = reference.filter(|_| observing.is_none());
-        let setup = Setup { reference, expect: &spec.expect, limits: &spec.limits, classes, traits };
-        let mut guard = Guard { checks: Vec::new(), off: Vec::new(), observing };
+        guard.set_up()?;
+        Ok(guard)
+    }
+
+    /// Makes the checks anew, by the baseline as it is now.
+    fn set_up(&mut self) -> Result<()> {
+        self.changes_seen = self.home.record.changes();
+        let baseline = self.home.record.baseline();
+        let (reference, why_none) = self.anchor(&baseline);
+        let has_anchor = reference.is_some();
+        let observing = match self.home.mode {
+            GuardMode::Observe => Some("so it was asked for (`--guard observe`)".to_owned()),
+            GuardMode::Act => why_none,
+        };
+        let setup = Setup {
+            reference,
+            rolling: baseline.rolling.as_ref().map(|block| &block.reference),
+            gallery: &self.home.gallery,
+            lane: self.home.lane,
+            expect: &self.spec.expect,
+            limits: &self.spec.limits,
+            classes: &self.classes,
+            traits: self.traits,
+        };
+        let (mut checks, mut off) = (Vec::new(), Vec::new());
         for (about, set_up) in checks::ALL {
-            let built = if spec.off.contains(&about.reason) {
+            let built = if self.spec.off.contains(&about.reason) {
                 checks::SetUp::Off("switched off by the recipe".to_owned())
             } else {
                 set_up(&setup)?
             };
             match built {
-                checks::SetUp::On(check) => guard.checks.push(check),
-                checks::SetUp::Off(why) => guard.off.push(Off { reason: about.reason, why }),
+                checks::SetUp::On(check) => checks.push(check),
+                checks::SetUp::Off(why) => off.push(Off { reason: about.reason, why }),
             }
         }
-        Ok(guard)
+        // These compare no reference, and a frozen or torn picture must not be believed for as long as they arm again.
+        for mut before in std::mem::take(&mut self.checks) {
+            let remembers = matches!(before.reason(), Reason::Torn | Reason::Frozen | Reason::BoxesDrift);
+            if let Some(check) = checks.iter_mut().find(|check| remembers && check.reason() == before.reason()) {
+                std::mem::swap(check, &mut before);
+            }
+        }
+        (self.checks, self.off, self.observing, self.has_anchor) = (checks, off, observing, has_anchor);
+        Ok(())
+    }
+
+    /// What frames are compared with: what a person accepted, else the bundle's reference, else what was learnt. Why there
+    /// is none.
+    fn anchor<'a>(&'a self, baseline: &'a Baseline) -> (Option<&'a Reference>, Option<String>) {
+        let kept = |from| baseline.anchor.as_ref().filter(|anchor| anchor.from == from).map(|anchor| &anchor.reference);
+        if let Some(accepted) = kept(AnchorFrom::Accepted) {
+            return (Some(accepted), None);
+        }
+        let why = match &self.spec.reference {
+            Some(reference) if float64(reference.pictures) >= self.spec.limits.reference_pictures => {
+                return (Some(reference), None);
+            }
+            Some(reference) => format!("the reference has {} pictures, too few", reference.pictures),
+            None => "there is no reference".to_owned(),
+        };
+        match (kept(AnchorFrom::Learnt), &self.learner) {
+            (Some(learnt), _) => (Some(learnt), None),
+            (None, Some(learner)) => {
+                (None, Some(format!("{why} yet; one is learnt from {} good frames", learner.progress().1)))
+            }
+            (None, None) => (None, Some(why)),
+        }
     }
 
     /// Judges one frame. Frames of the stream come in order; checks that count frames in a row count these.
     pub fn judge(&mut self, seen: &Observation<'_>) -> Verdict {
-        let mut verdict = Verdict { trust: Trust::Trusted, reasons: Vec::new(), observed: Vec::new() };
+        if self.home.record.changes() != self.changes_seen {
+            self.follow();
+        }
+        let mut verdict =
+            Verdict { trust: Trust::Trusted, reasons: Vec::new(), observed: Vec::new(), standing: self.standing() };
         for check in &mut self.checks {
             if !check.fires(seen) {
                 continue;
@@ -183,7 +287,46 @@ impl Guard {
                 }
             }
         }
+        if verdict.trust == Trust::Trusted && verdict.observed.is_empty() {
+            self.learn(seen);
+        }
         verdict
+    }
+
+    /// A good frame: it belongs to the baseline.
+    fn learn(&mut self, seen: &Observation<'_>) {
+        let (Some(learner), Some(stats), Some(answer)) = (&mut self.learner, seen.stats(), seen.answer) else { return };
+        if let Some(block) = learner.take(stats, answer.detections) {
+            self.home.record.block_done(block, !self.has_anchor);
+        }
+    }
+
+    /// The baseline has changed: by this guard, by another one of the stream, or by a person.
+    fn follow(&mut self) {
+        let baseline = self.home.record.baseline();
+        let accepted = baseline.anchor.as_ref().is_some_and(|anchor| anchor.from == AnchorFrom::Accepted);
+        if !self.has_anchor || accepted {
+            // The specification was checked when this guard was made.
+            if let Err(error) = self.set_up() {
+                log::error!("the guard's checks cannot be made anew: {error}");
+            }
+        }
+        self.changes_seen = self.home.record.changes();
+        if let Some(rolling) = &baseline.rolling {
+            self.checks.iter_mut().for_each(|check| check.roll(&rolling.reference));
+        }
+    }
+
+    /// Whether soft checks act.
+    pub fn standing(&self) -> Standing {
+        match (&self.observing, &self.learner) {
+            (None, _) => Standing::Act,
+            (Some(_), Some(learner)) if self.home.mode == GuardMode::Act => {
+                let (good, wanted) = learner.progress();
+                Standing::Learn { good, wanted }
+            }
+            (Some(_), _) => Standing::Observe,
+        }
     }
 
     /// Why soft checks only observe; `None` when they act.
@@ -257,9 +400,75 @@ mod tests {
             stream.guard.off_aloud().into_iter().map(|off| off.reason).collect::<Vec<_>>()
         };
         let expected = [Reason::SmallObjectsVanished, Reason::BoxesVanished];
-        assert_eq!(off(live()), expected);
-        assert_eq!(off(unrelated()), [&expected[..], &[Reason::Shifted, Reason::Torn, Reason::Frozen]].concat());
-        assert_eq!(off(StreamTraits { triggered: true, ..live() }), [&expected[..], &[Reason::Frozen]].concat());
+        let alone = [&expected[..], &[Reason::ForeignBoxes]].concat();
+        assert_eq!(off(live()), alone);
+        let of_files = [Reason::BoxesDrift, Reason::ForeignBoxes, Reason::ScoreShift, Reason::ClassMix];
+        let unrelated_off = [Reason::Shifted, Reason::Torn, Reason::Frozen];
+        assert_eq!(off(unrelated()), [&expected[..], &of_files, &unrelated_off].concat());
+        assert_eq!(off(StreamTraits { triggered: true, ..live() }), [&alone[..], &[Reason::Frozen]].concat());
+    }
+
+    #[test]
+    fn without_a_reference_one_is_learnt_from_good_frames_and_soft_checks_act_from_then_on() {
+        let mut scene = Scene::without_reference();
+        scene.spec.limits.learn_frames = 50.0;
+        let home = Home { record: Record::of(Baseline::default()), ..Home::alone() };
+        let mut stream = scene.stream_of(live(), home.clone());
+        let good = crate::guard::fixture::boxes(4, 0.8);
+        assert_eq!(stream.see_boxes(&good).standing, Standing::Learn { good: 0, wanted: 50 });
+        // Bad frames are not learnt.
+        stream.see(|frame| frame.output.nan = 1);
+        for _ in 0..48 {
+            stream.see_boxes(&good);
+        }
+        assert_eq!(stream.see_boxes(&good).standing, Standing::Learn { good: 49, wanted: 50 });
+        assert_eq!(stream.see_boxes(&good).standing, Standing::Act);
+        assert_eq!(home.record.baseline().anchor.unwrap().reference.pictures, 50);
+        let flood = crate::guard::fixture::boxes(250, 0.8);
+        let last = (0..3).map(|_| stream.see_boxes(&flood)).last().unwrap();
+        assert_eq!((last.trust, &last.reasons[..]), (Trust::Suspect, &[Reason::BoxSurge][..]));
+        // A later guard of the same stream has it from the start, one that only observes does not act on it.
+        let later = scene.stream_of(live(), home.clone());
+        assert_eq!((later.guard.observing(), later.guard.standing()), (None, Standing::Act));
+        let observer = scene.stream_of(live(), Home { mode: GuardMode::Observe, ..home.clone() });
+        assert_eq!(observer.guard.standing(), Standing::Observe);
+        assert!(observer.guard.observing().unwrap().contains("--guard observe"));
+        assert!(scene.stream_of(unrelated(), Home::alone()).guard.observing().unwrap().contains("no reference"));
+    }
+
+    #[test]
+    fn a_slow_drift_teaches_the_rolling_baseline_and_never_the_anchor() {
+        let mut scene = Scene::without_reference();
+        scene.spec.limits.learn_frames = 300.0;
+        scene.spec.limits.score_shift_frames = 100.0;
+        let home = Home { record: Record::of(Baseline::default()), ..Home::alone() };
+        let mut stream = scene.stream_of(live(), home.clone());
+        let mut score = 0.90;
+        let seen = (0..5000).find(|_| {
+            score -= 0.0001;
+            stream.see_boxes(&crate::guard::fixture::boxes(4, score)).reasons.contains(&Reason::ScoreShift)
+        });
+        assert!((1500..2300).contains(&seen.unwrap()), "{seen:?}");
+        // A person accepts what is usual now: the same guard follows at once.
+        home.record.accept().unwrap();
+        assert_eq!(stream.see_boxes(&crate::guard::fixture::boxes(4, score)).trust, Trust::Trusted);
+        assert!(home.record.baseline().anchor.unwrap().reference.scores.median < 0.8);
+    }
+
+    #[test]
+    fn a_sudden_change_within_a_wide_anchor_is_seen_by_the_rolling_baseline() {
+        let mut scene = Scene::with_reference();
+        scene.spec.limits.learn_frames = 300.0;
+        scene.spec.limits.score_shift_frames = 100.0;
+        let mut stream = scene.stream(live());
+        // The anchor's scores lie around 0.73; 0.84 and 0.62 are both near enough to it, but not to each other.
+        let usual = crate::guard::fixture::boxes(4, 0.84);
+        for number in 0..400 {
+            assert_eq!(stream.see_boxes(&usual).trust, Trust::Trusted, "{number}");
+        }
+        let other = crate::guard::fixture::boxes(4, 0.62);
+        let seen = (0..400).find(|_| stream.see_boxes(&other).reasons.contains(&Reason::ScoreShift));
+        assert!(seen.is_some_and(|frames| frames > 50), "{seen:?}");
     }
 
     #[test]

@@ -10,7 +10,9 @@
 use crate::units::SizePx;
 use serde::{Deserialize, Serialize};
 
+pub mod baseline;
 mod checks;
+pub mod gallery;
 mod judge;
 pub mod ladder;
 mod limits;
@@ -20,8 +22,10 @@ pub mod reference;
 pub mod schedule;
 mod view;
 
+pub use baseline::{Anchor, AnchorFrom, Baseline, GuardMode, Record, Standing};
 pub use checks::About;
-pub use judge::{Answer, Guard, Observation, Off, Seen, StreamTraits, Verdict};
+pub use gallery::Gallery;
+pub use judge::{Answer, Guard, Home, Observation, Off, Seen, StreamTraits, Verdict};
 pub use limits::{LimitInfo, Limits};
 
 /// What the guard says of an answer.
@@ -100,6 +104,14 @@ pub enum Reason {
     BoxesVanished,
     /// Boxes lie outside the picture.
     BoxesOutside,
+    /// Boxes move although the scene is still.
+    BoxesDrift,
+    /// The boxes are those of another stream.
+    ForeignBoxes,
+    /// Scores are distributed otherwise than usual.
+    ScoreShift,
+    /// The mix of classes is another than usual.
+    ClassMix,
     /// The picture is black or nearly so.
     Dark,
     /// The picture is over-exposed.
@@ -141,6 +153,10 @@ impl Reason {
             Reason::SmallObjectsVanished => "small_objects_vanished",
             Reason::BoxesVanished => "boxes_vanished",
             Reason::BoxesOutside => "boxes_outside",
+            Reason::BoxesDrift => "boxes_drift",
+            Reason::ForeignBoxes => "foreign_boxes",
+            Reason::ScoreShift => "score_shift",
+            Reason::ClassMix => "class_mix",
             Reason::Dark => "dark",
             Reason::OverExposed => "over_exposed",
             Reason::LightChanged => "light_changed",
@@ -159,7 +175,8 @@ impl Reason {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuardSpec {
-    /// Distributions on good pictures; `None` is written as `reference: none`: soft checks only observe.
+    /// Distributions on good pictures; `None` is written as `reference: none`: soft checks only observe until edge-run has
+    /// learnt one.
     pub reference: Option<Reference>,
     /// What every good picture shows: class name → what to expect.
     pub expect: std::collections::BTreeMap<String, Expectation>,
@@ -180,6 +197,9 @@ pub struct Expectation {
     pub small_up_to_px: Option<f32>,
 }
 
+/// Bins of [`Reference::score_bins`].
+pub const SCORE_BINS: usize = 20;
+
 /// Distributions on good pictures, computed by the guard's own code when the bundle is built.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -190,6 +210,12 @@ pub struct Reference {
     pub boxes: Quantiles,
     /// Scores of those boxes.
     pub scores: Quantiles,
+    /// Those scores counted in [`SCORE_BINS`] equal bins from 0 to 1; empty in references of older builds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub score_bins: Vec<u64>,
+    /// Those boxes counted by class, index = class id; shorter than the classes when the last ones were not seen.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub class_boxes: Vec<u64>,
     /// Square root of the area of those boxes, px of the source picture.
     pub box_edge_px: Quantiles,
     /// Mean luma, 0..255.

@@ -43,6 +43,8 @@ pub struct PictureStats {
     pub saturated_share: f64,
     /// Mean luma on a grid of [`VIEW_COLUMNS`] × [`VIEW_ROWS`], row by row.
     pub view: [u8; VIEW_CELLS],
+    /// The same in 64ths of luma, for whether a scene is still; not rounded to whole luma.
+    pub view_64ths: [u16; VIEW_CELLS],
     /// Hash over the bytes of all bands.
     pub hash: u64,
     /// Hash over the bytes of each horizontal band, top first; 0 for a band without rows.
@@ -87,6 +89,7 @@ impl PictureStats {
             sharpness: 0.0,
             saturated_share: 0.0,
             view: [0; VIEW_CELLS],
+            view_64ths: [0; VIEW_CELLS],
             hash: 0,
             band_hashes: [0; BANDS],
             flat_bands: 0,
@@ -250,6 +253,11 @@ impl Scan {
                 count => (self.view_sums[cell] + count) / (2 * count),
             };
             *view = u8::try_from(mean).unwrap_or(u8::MAX);
+            let fine = match self.view_counts[cell] {
+                0 => overall * 64,
+                count => (self.view_sums[cell] * 32 + count / 2) / count,
+            };
+            stats.view_64ths[cell] = u16::try_from(fine).unwrap_or(u16::MAX);
         }
         for band in 0..BANDS {
             let flat = self.band_lowest[band] == self.band_highest[band];

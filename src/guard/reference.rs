@@ -5,9 +5,9 @@
 
 use super::picture::{PictureStats, VIEW_CELLS, VIEW_COLUMNS};
 use super::view::{self, View};
-use super::{Quantiles, Reference};
+use super::{Quantiles, Reference, SCORE_BINS};
 use crate::detections::Detection;
-use crate::units::{SizePx, count, count32, float64, length, round_px};
+use crate::units::{SizePx, count, count32, float64, index, length, round_px};
 
 impl Quantiles {
     /// The quantiles of `values`, in any order; not-a-number is left out.
@@ -31,9 +31,21 @@ impl Quantiles {
     }
 }
 
+/// Class ids beyond this are counted as this one.
+const MOST_CLASSES: usize = 9999;
+
+/// The bin of a score; scores out of range fall into the first or last one.
+pub(super) fn score_bin(score: f32) -> usize {
+    let scaled = f64::from(score.clamp(0.0, 1.0)) * length(SCORE_BINS);
+    index(round_px(scaled.floor().max(0.0))).min(SCORE_BINS - 1)
+}
+
 /// Collects good pictures and the boxes found on them, at the manifest's thresholds.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ReferenceBuilder {
+    most_boxes: usize,
+    score_bins: [u64; SCORE_BINS],
+    class_boxes: Vec<u64>,
     boxes: Vec<f64>,
     scores: Vec<f64>,
     box_edges_px: Vec<f64>,
@@ -47,10 +59,61 @@ pub struct ReferenceBuilder {
     view_squares: Vec<u64>,
 }
 
+impl Default for ReferenceBuilder {
+    fn default() -> Self {
+        Self::with_room(0, usize::MAX, 0)
+    }
+}
+
 impl ReferenceBuilder {
     /// A builder without pictures.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A builder that allocates nothing for the first `pictures` pictures with boxes of `classes` classes. Single scores
+    /// and edges are kept for the first `boxes` boxes only; counts cover all.
+    pub fn bounded(pictures: usize, boxes: usize, classes: usize) -> Self {
+        let mut builder = Self::with_room(pictures, boxes, classes);
+        builder.scores.reserve(boxes);
+        builder.box_edges_px.reserve(boxes);
+        builder.view_sums.reserve(VIEW_CELLS);
+        builder.view_squares.reserve(VIEW_CELLS);
+        builder.sizes.reserve(4);
+        builder
+    }
+
+    fn with_room(pictures: usize, most_boxes: usize, classes: usize) -> Self {
+        let figures = || Vec::with_capacity(pictures);
+        ReferenceBuilder {
+            most_boxes,
+            score_bins: [0; SCORE_BINS],
+            class_boxes: vec![0; classes],
+            boxes: figures(),
+            scores: Vec::new(),
+            box_edges_px: Vec::new(),
+            brightness: figures(),
+            contrast: figures(),
+            sharpness: figures(),
+            crispness: figures(),
+            saturated_share: figures(),
+            sizes: Vec::new(),
+            view_sums: Vec::new(),
+            view_squares: Vec::new(),
+        }
+    }
+
+    /// Forgets every picture and keeps the room.
+    pub fn clear(&mut self) {
+        self.score_bins = [0; SCORE_BINS];
+        self.class_boxes.fill(0);
+        let figures = [&mut self.boxes, &mut self.scores, &mut self.box_edges_px, &mut self.brightness];
+        figures.into_iter().for_each(Vec::clear);
+        let figures = [&mut self.contrast, &mut self.sharpness, &mut self.crispness, &mut self.saturated_share];
+        figures.into_iter().for_each(Vec::clear);
+        self.sizes.clear();
+        self.view_sums.clear();
+        self.view_squares.clear();
     }
 
     /// Adds one good picture. `source` is the size of the picture in pixels. A picture that is not whole is left out.
@@ -60,15 +123,24 @@ impl ReferenceBuilder {
         }
         self.boxes.push(length(detections.len()));
         for found in detections {
-            self.scores.push(f64::from(found.score));
-            self.box_edges_px.push(f64::from(found.edges.area_px2()).sqrt());
+            self.score_bins[score_bin(found.score)] += 1;
+            let class = index(found.class_id);
+            if class >= self.class_boxes.len() {
+                self.class_boxes.resize(class.min(MOST_CLASSES) + 1, 0);
+            }
+            self.class_boxes[class.min(MOST_CLASSES)] += 1;
+            if self.scores.len() < self.most_boxes {
+                self.scores.push(f64::from(found.score));
+                self.box_edges_px.push(f64::from(found.edges.area_px2()).sqrt());
+            }
         }
         self.brightness.push(stats.brightness);
         self.contrast.push(stats.contrast);
         self.sharpness.push(stats.sharpness);
         self.crispness.push(stats.crispness());
         self.saturated_share.push(stats.saturated_share);
-        if !self.sizes.contains(&source) {
+        // Two sizes are as good as many: then there is no one size.
+        if self.sizes.len() < 2 && !self.sizes.contains(&source) {
             self.sizes.push(source);
         }
         self.view_sums.resize(VIEW_CELLS, 0);
@@ -93,6 +165,8 @@ impl ReferenceBuilder {
             pictures: self.pictures(),
             boxes: Quantiles::of(&self.boxes),
             scores: Quantiles::of(&self.scores),
+            score_bins: self.score_bins.to_vec(),
+            class_boxes: self.class_boxes.clone(),
             box_edge_px: Quantiles::of(&self.box_edges_px),
             brightness: Quantiles::of(&self.brightness),
             contrast: Quantiles::of(&self.contrast),
@@ -158,6 +232,7 @@ mod tests {
         assert_eq!((reference.boxes.minimum, reference.boxes.maximum), (0.0, 4.0));
         assert_eq!((reference.scores.minimum, reference.scores.maximum), (0.75, 0.75));
         assert!((reference.box_edge_px.median - 30.0).abs() < 1e-3);
+        assert_eq!((reference.class_boxes, reference.score_bins[15], reference.score_bins.len()), (vec![4], 4, 20));
         assert_eq!(reference.brightness.median, stats.brightness);
         assert_eq!(reference.picture_size, Some(size));
         assert!(!reference.view_is_steady && reference.view.is_empty());

@@ -1,23 +1,28 @@
 //! The checks, one file each. A check that is to be added needs its file, a [`Reason`] and a line in [`ALL`]; the table in
 //! `docs/guard.md` is made from what its `ABOUT` says.
 
+use super::gallery::Gallery;
 use super::judge::{Observation, StreamTraits};
 use super::{Expectation, Limits, Reason, Reference, Severity, Side};
 use crate::error::Result;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 mod all_zero;
 mod blurred;
 mod box_surge;
+mod boxes_drift;
 mod boxes_outside;
 mod boxes_vanished;
+mod class_mix;
 mod class_range;
 mod confidence_explosion;
 mod count_range;
 mod dark;
 mod echo_differs;
 mod engine_error;
+mod foreign_boxes;
 mod frozen;
 mod infinite;
 mod late;
@@ -27,6 +32,7 @@ mod nan;
 mod no_picture;
 mod over_exposed;
 mod score_range;
+mod score_shift;
 mod shifted;
 mod small_objects_vanished;
 mod torn;
@@ -65,8 +71,14 @@ pub struct Advice {
 
 /// What a check may look at when it is set up.
 pub(super) struct Setup<'a> {
-    /// The reference, when it may be believed.
+    /// The anchor: the reference, when it may be believed.
     pub(super) reference: Option<&'a Reference>,
+    /// The last block of good frames on this line.
+    pub(super) rolling: Option<&'a Reference>,
+    /// The last boxes of all streams.
+    pub(super) gallery: &'a Arc<Gallery>,
+    /// Which of the streams this is.
+    pub(super) lane: usize,
     /// What every good picture shows.
     pub(super) expect: &'a BTreeMap<String, Expectation>,
     /// The limits in force.
@@ -103,6 +115,9 @@ pub(super) trait Check: Send + Debug {
     /// Whether it fires on this frame. Called once a frame, in order, also for frames without picture or answer.
     fn fires(&mut self, seen: &Observation<'_>) -> bool;
 
+    /// Another block of good frames is whole.
+    fn roll(&mut self, _rolling: &Reference) {}
+
     /// Why it cannot judge the frames it gets, as learnt from the last one.
     fn idle(&self) -> Option<String> {
         None
@@ -112,7 +127,7 @@ pub(super) trait Check: Send + Debug {
 type MakeCheck = fn(&Setup<'_>) -> Result<SetUp>;
 
 /// Every check, in the order in which reasons are reported.
-pub(super) const ALL: [(About, MakeCheck); 25] = [
+pub(super) const ALL: [(About, MakeCheck); 29] = [
     (nan::ABOUT, nan::set_up),
     (infinite::ABOUT, infinite::set_up),
     (score_range::ABOUT, score_range::set_up),
@@ -128,6 +143,10 @@ pub(super) const ALL: [(About, MakeCheck); 25] = [
     (small_objects_vanished::ABOUT, small_objects_vanished::set_up),
     (boxes_vanished::ABOUT, boxes_vanished::set_up),
     (boxes_outside::ABOUT, boxes_outside::set_up),
+    (boxes_drift::ABOUT, boxes_drift::set_up),
+    (foreign_boxes::ABOUT, foreign_boxes::set_up),
+    (score_shift::ABOUT, score_shift::set_up),
+    (class_mix::ABOUT, class_mix::set_up),
     (unreadable::ABOUT, unreadable::set_up),
     (no_picture::ABOUT, no_picture::set_up),
     (dark::ABOUT, dark::set_up),
@@ -159,6 +178,10 @@ impl Reason {
             Reason::SmallObjectsVanished => &small_objects_vanished::ABOUT,
             Reason::BoxesVanished => &boxes_vanished::ABOUT,
             Reason::BoxesOutside => &boxes_outside::ABOUT,
+            Reason::BoxesDrift => &boxes_drift::ABOUT,
+            Reason::ForeignBoxes => &foreign_boxes::ABOUT,
+            Reason::ScoreShift => &score_shift::ABOUT,
+            Reason::ClassMix => &class_mix::ABOUT,
             Reason::Dark => &dark::ABOUT,
             Reason::OverExposed => &over_exposed::ABOUT,
             Reason::LightChanged => &light_changed::ABOUT,
@@ -260,7 +283,10 @@ mod tests {
             assert!(known.contains(name), "{name} is no limit");
         }
         for name in known {
-            assert!(used.contains(&name) || name == "reference_pictures", "{name} is used by no check");
+            assert!(
+                used.contains(&name) || ["reference_pictures", "learn_frames"].contains(&name),
+                "{name} is used by no check"
+            );
         }
     }
 
