@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# Release binaries that need at most GLIBC 2.31 (JetPack 5, Debian 11, Ubuntu 20.04), in target/release-binaries/.
-#   tools/release.sh [x86_64|aarch64]
+# Binaries that need at most GLIBC 2.31 (JetPack 5, Debian 11, Ubuntu 20.04), in target/PROFILE-binaries/.
+#   tools/release.sh [x86_64|aarch64] [PROFILE]      PROFILE: release
 # Needs cargo-zigbuild with a `zig` that it finds (`pip install cargo-zigbuild ziglang`), readelf, and Rust's standard
-# library for the architecture; tools/aarch64.sh gets the one for aarch64 on Debian.
+# library for the architecture (`rustup target add aarch64-unknown-linux-gnu`; tools/aarch64.sh knows a way without rustup).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 glibc=2.31
 architecture=${1:-x86_64}
+profile=${2:-release}
 target=$architecture-unknown-linux-gnu
 
-cargo-zigbuild zigbuild --release --locked --bins --target "$target.$glibc"
-mkdir -p target/release-binaries
+cargo-zigbuild zigbuild --profile "$profile" --locked --bins --target "$target.$glibc"
+mkdir -p "target/$profile-binaries"
 for program in edge-build edge-run; do
-  from=target/$target/release/$program
-  to=target/release-binaries/$program-$architecture
+  from=${CARGO_TARGET_DIR:-target}/$target/$profile/$program
+  to=target/$profile-binaries/$program-$architecture
   cp "$from" "$to"
   strip_with=$(command -v llvm-strip || true)
   [ "$architecture" = "$(uname -m)" ] && strip_with=$(command -v strip || true)

@@ -1,17 +1,17 @@
 //! The whole way from a recipe to a bundle that has proved itself.
 
-use super::cache_key::{KeyParts, cache_key};
+use super::cache_key::CacheKey;
 use super::calibrate::{Calibration, calibrate, one_line};
 use super::compile::{Compiled, Compiler, Request, compile};
 use super::gate::report::Subject;
 use super::memory::{self, Circumstances};
-use super::pictures::{PictureFolder, decode, pixel_hash, short_name};
+use super::pictures::{PictureFolder, decode, short_name};
 use super::precision::{self, Converted, Task};
 use super::watcher::Watcher;
-use super::{Options, Prepared, batch, prepare};
+use super::{Options, Prepared, batch, inputs, prepare, unchanged};
 use crate::bundle::golden::{self, GoldenFrame, GoldenSet, RecordOptions};
-use crate::bundle::manifest::{Golden, GoldenKind, Precision, SCHEMA, Target};
-use crate::bundle::{Files, GOLDEN_ANSWERS, MODEL, Manifest, check_output, sha256, stage_with};
+use crate::bundle::manifest::{Golden, GoldenKind, Precision, SCHEMA};
+use crate::bundle::{Files, GOLDEN_ANSWERS, MODEL, Manifest, check_output, stage_with};
 use crate::config::{self, Recipe};
 use crate::decision::Rule;
 use crate::detections::Detector;
@@ -23,7 +23,6 @@ use crate::gpu::plan::MemoryPlan;
 use crate::onnx;
 use crate::platform::Platform;
 use crate::units::{Bytes, SizePx, count, float};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -51,6 +50,8 @@ pub struct Order {
     pub options: Options,
     /// Folder for the report of a conversion, written even when the gate fails; `None`: beside the bundle.
     pub report: Option<PathBuf>,
+    /// Build even when the bundle at `output` was made from the same inputs.
+    pub rebuild: bool,
 }
 
 /// A finished bundle.
@@ -60,11 +61,11 @@ pub struct Built {
     pub id: String,
     /// Length of the file.
     pub bytes: Bytes,
-    /// The proof of the bundle as it lies on the disk.
-    pub proof: golden::Proof,
+    /// Whether it was built now; `false`: it was there already, made from the same inputs.
+    pub rebuilt: bool,
 }
 
-/// Builds, proves and writes the bundle.
+/// Builds, proves and writes the bundle; leaves one that was made from the same inputs as it is.
 ///
 /// # Errors
 /// Every kind that reading, checking, the engine, pictures and writing have. Nothing is left behind after an error.
@@ -78,6 +79,10 @@ pub fn assemble(order: &Order, watcher: &mut dyn Watcher) -> Result<Built> {
     })?;
     tell(&prepared, watcher);
     check_names(&order.recipe, &prepared.classes)?;
+    let key = inputs::key(order, &prepared, watcher)?;
+    if let Some(built) = unchanged::look(order, &key, watcher) {
+        return Ok(built);
+    }
     let (prepared, converted) = convert(order, prepared, watcher)?;
 
     let memory = plan_memory(order, &prepared, watcher)?;
@@ -95,9 +100,8 @@ pub fn assemble(order: &Order, watcher: &mut dyn Watcher) -> Result<Built> {
     };
     let known = KnownAnswers::record(order, &prepared, engine.as_mut(), calibration.as_ref(), watcher)?;
     drop(engine);
-    let version = compiled.as_ref().map(|compiled| compiled.version.to_string());
-    let made = Made { converted: converted.as_ref(), known: &known, tensorrt: version.as_deref() };
-    let manifest = manifest(order, &prepared, calibration.as_ref(), &made);
+    let made = Made { converted: converted.as_ref(), known: &known, key };
+    let manifest = manifest(order, &prepared, calibration.as_ref(), made);
     let built = finish(order, &prepared, &manifest, &known, (compiled, memory), watcher)?;
     if let Some(converted) = &converted {
         let folder = order.output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -129,6 +133,9 @@ fn convert(order: &Order, prepared: Prepared, watcher: &mut dyn Watcher) -> Resu
         half_rest: !matches!(order.compiler, Compiler::Cpu),
     };
     let mut converted = precision::convert(task, watcher)?;
+    if let Some(verdict) = &converted.verdict {
+        watcher.judged(verdict.result());
+    }
     if let Some(verdict) = converted.verdict.as_ref().filter(|verdict| !verdict.result().passed()) {
         if let Some(folder) = &order.report {
             report(order, &converted, folder, false, watcher)?;
@@ -141,8 +148,7 @@ fn convert(order: &Order, prepared: Prepared, watcher: &mut dyn Watcher) -> Resu
 
 /// Writes `NAME.report.json` and `NAME.report.html` into `folder`.
 fn report(order: &Order, converted: &Converted, folder: &Path, written: bool, watcher: &mut dyn Watcher) -> Result<()> {
-    let stem = order.output.file_stem().map_or_else(|| order.name.clone(), |stem| stem.to_string_lossy().into_owned());
-    let file = |extension: &str| folder.join(format!("{stem}.report.{extension}"));
+    let file = |extension: &str| folder.join(report_name(order, extension));
     let subject = Subject {
         name: &order.name,
         model: &short_name(&order.recipe.model),
@@ -153,6 +159,12 @@ fn report(order: &Order, converted: &Converted, folder: &Path, written: bool, wa
     subject.write(&file("json"), &file("html"))?;
     watcher.say(&format!("report: {}", file("html").display()));
     Ok(())
+}
+
+/// `NAME.report.json`, for a bundle `NAME.edge`.
+pub(super) fn report_name(order: &Order, extension: &str) -> String {
+    let stem = order.output.file_stem().map_or_else(|| order.name.clone(), |stem| stem.to_string_lossy().into_owned());
+    format!("{stem}.report.{extension}")
 }
 
 fn tell(prepared: &Prepared, watcher: &mut dyn Watcher) {
@@ -275,12 +287,6 @@ impl KnownAnswers {
     pub(super) fn to_files(&self) -> Result<(Vec<String>, Files)> {
         self.set.to_files()
     }
-
-    /// Hash over the pixels, part of the cache key.
-    fn hash(&self) -> String {
-        let hashes: Vec<String> = self.set.frames.iter().map(|frame| pixel_hash(&frame.picture)).collect();
-        sha256(hashes.concat().as_bytes())
-    }
 }
 
 fn scale(source: SizePx, input: SizePx) -> f32 {
@@ -370,21 +376,21 @@ fn compile_plan(order: &Order, prepared: &Prepared, watcher: &mut dyn Watcher) -
 pub(super) struct Made<'a> {
     pub(super) converted: Option<&'a Converted>,
     pub(super) known: &'a KnownAnswers,
-    pub(super) tensorrt: Option<&'a str>,
+    pub(super) key: CacheKey,
 }
 
 pub(super) fn manifest(
     order: &Order,
     prepared: &Prepared,
     calibration: Option<&Calibration>,
-    made: &Made<'_>,
+    made: Made<'_>,
 ) -> Manifest {
     let known = made.known;
     let recipe = &order.recipe;
     let tolerances = Tolerances::of(prepared);
     let mut guard = recipe.guard.spec();
     guard.reference = calibration.map(|calibration| calibration.reference.clone());
-    let mut manifest = Manifest {
+    Manifest {
         schema: SCHEMA,
         name: order.name.clone(),
         edge_build: env!("CARGO_PKG_VERSION").to_owned(),
@@ -394,12 +400,7 @@ pub(super) fn manifest(
         classes: prepared.classes.clone(),
         metadata: prepared.metadata.clone(),
         decided: prepared.decided.clone(),
-        target: Target {
-            platform: order.platform.name.clone(),
-            flavour: order.compiler.flavour().to_owned(),
-            compute_capability: order.platform.compute_capability.as_ref().map(|known| known.value.clone()),
-            budget: order.compiler.budget(),
-        },
+        target: inputs::target(order),
         precision: Precision { asked: recipe.precision.name().to_owned(), found: prepared.precision_found.clone() },
         thresholds: recipe.thresholds.clone(),
         guard,
@@ -414,46 +415,10 @@ pub(super) fn manifest(
             score_floor: known.score_floor,
         },
         gate: made.converted.and_then(|converted| converted.verdict.as_ref()).map(|verdict| verdict.result().clone()),
-        cache_key: String::new(),
-        cache_key_fields: Default::default(),
+        cache_key: made.key.sha256,
+        cache_key_fields: made.key.fields,
         files: Default::default(),
-    };
-    let parts = KeyParts {
-        precision: &manifest.precision.asked,
-        calibration_sha256: calibration.map(|calibration| calibration.set_hash.as_str()),
-        target: &manifest.target,
-        tensorrt: made.tensorrt,
-        edge_build: &manifest.edge_build,
-        recipe: &recipe_fields(order, made),
-    };
-    let key = cache_key(prepared, &parts);
-    manifest.cache_key = key.sha256;
-    manifest.cache_key_fields = key.fields;
-    manifest
-}
-
-/// What else of the recipe changes the bundle, name → text.
-fn recipe_fields(order: &Order, made: &Made<'_>) -> BTreeMap<String, String> {
-    let recipe = &order.recipe;
-    let ranges = made.converted.and_then(|converted| converted.calibration_sha256.clone());
-    let judged = made.converted.and_then(|converted| converted.verdict.as_ref());
-    let judged = judged.map(|verdict| verdict.result().pictures_sha256.clone());
-    BTreeMap::from([
-        ("calibrator".to_owned(), recipe.calibrator.name().to_owned()),
-        ("io".to_owned(), recipe.io.name().to_owned()),
-        ("ranges_sha256".to_owned(), ranges.unwrap_or("none".to_owned())),
-        ("gate_sha256".to_owned(), judged.unwrap_or("none".to_owned())),
-        ("gate_limits".to_owned(), json(&recipe.gate.limits)),
-        ("name".to_owned(), order.name.clone()),
-        ("thresholds".to_owned(), json(&recipe.thresholds)),
-        ("guard".to_owned(), json(&recipe.guard)),
-        ("decision".to_owned(), json(&recipe.decision)),
-        ("golden_sha256".to_owned(), made.known.hash()),
-    ])
-}
-
-fn json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_default()
+    }
 }
 
 /// Writes the bundle aside, proves it from there with an engine loaded anew, and gives it its name.
@@ -484,5 +449,5 @@ fn finish(
     watcher.check_stop()?;
     drop(bundle);
     let id = staged.commit()?;
-    Ok(Built { id, bytes: Bytes(std::fs::metadata(&order.output).map_or(bytes, |about| about.len())), proof })
+    Ok(Built { id, bytes: Bytes(std::fs::metadata(&order.output).map_or(bytes, |about| about.len())), rebuilt: true })
 }

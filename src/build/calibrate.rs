@@ -4,7 +4,6 @@ use super::choice::{Seen, choose};
 use super::pictures::{PictureFolder, decode, pixel_hash, short_name};
 use super::watcher::Watcher;
 use crate::bundle::golden::{self, hard_fault};
-use crate::bundle::sha256;
 use crate::detections::{Detection, Detector, Thresholds};
 use crate::engine::{Engine, Inference, Layout};
 use crate::error::{Error, Result};
@@ -25,8 +24,6 @@ pub(super) struct Calibration {
     pub(super) reference: Reference,
     /// The pictures that become golden frames.
     pub(super) golden: Vec<PathBuf>,
-    /// SHA-256 over the hashes of all usable pictures, sorted: part of the cache key.
-    pub(super) set_hash: String,
 }
 
 struct Run<'a> {
@@ -93,12 +90,9 @@ pub(super) fn calibrate(
         ))
         .at(folder.folder.display()));
     }
-    let mut hashes: Vec<&str> = run.seen.iter().map(|seen| seen.hash.as_str()).collect();
-    hashes.sort_unstable();
     Ok(Calibration {
         reference: run.builder.finish(),
         golden: choose(&run.seen).into_iter().filter_map(|file| folder.files.get(file).cloned()).collect(),
-        set_hash: sha256(hashes.concat().as_bytes()),
     })
 }
 

@@ -1,5 +1,6 @@
 //! Who looks on while a bundle is built: progress, remarks, the wish to stop.
 
+use crate::bundle::gate::GateResult;
 use crate::error::Result;
 
 /// Follows a build. The command line draws bars; tests keep what was said.
@@ -18,6 +19,9 @@ pub trait Watcher {
 
     /// Compiling has ended, well or not.
     fn phase_done(&mut self) {}
+
+    /// The accuracy gate has measured a converted graph; the build ends here when it did not pass.
+    fn judged(&mut self, _result: &GateResult) {}
 
     /// An error of kind [`crate::ErrorKind::Interrupted`] when the build is to stop.
     ///

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod build_again;
 mod build_bad_input;
 mod build_bundle;
 mod build_plan;

@@ -93,8 +93,6 @@ pub(super) struct Converted {
     pub(super) prepared: Prepared,
     pub(super) account: Account,
     pub(super) verdict: Option<Verdict>,
-    /// Hash over the pictures that ranges come from.
-    pub(super) calibration_sha256: Option<String>,
 }
 
 /// The gate's verdict with what a report needs.
@@ -229,12 +227,7 @@ fn to_fp16(
         Ok::<_, Error>(Verdict { judged, pictures: gate.pictures().clone(), original: gate.original_at_thresholds() })
     });
     let prepared = converted(task, half, bytes, &account)?;
-    Ok(Converted {
-        prepared,
-        account,
-        verdict: verdict.transpose()?,
-        calibration_sha256: calibration.map(|pictures| pictures.set_hash()),
-    })
+    Ok(Converted { prepared, account, verdict: verdict.transpose()? })
 }
 
 /// What stays in float beside halves, and why.
@@ -296,7 +289,7 @@ fn to_int8(
     describe(&built, &ranges, &mut account);
     account.decided.iter().for_each(|line| watcher.say(line));
     let prepared = converted(task, built.written, built.bytes, &account)?;
-    Ok(Converted { prepared, account, verdict, calibration_sha256: Some(pictures.set_hash()) })
+    Ok(Converted { prepared, account, verdict })
 }
 
 fn decide(model: &Model, shapes: &Shapes, kept_float: &BTreeMap<String, String>) -> Result<Placement> {

@@ -9,7 +9,7 @@ use super::assemble::{Built, KnownAnswers, Made, Order, manifest};
 use super::compile::{Compiler, PlanOrder, dotted};
 use super::layout::{self, Output};
 use super::watcher::Watcher;
-use super::{Options, Prepared, names};
+use super::{Options, Prepared, inputs, names};
 use crate::bundle::manifest::Source;
 use crate::bundle::plan::{PLAN_SCHEMA, PlanFacts};
 use crate::bundle::{check_output, golden, sha256, stage_with};
@@ -90,9 +90,8 @@ pub fn wrap(order: &WrapOrder, watcher: &mut dyn Watcher) -> Result<Built> {
     let mut engine = load(&plan, plan.file.plan, &prepared, &order).map_err(at)?;
     let known = KnownAnswers::record(&order, &prepared, &mut engine, None, watcher)?;
     drop(engine);
-    let version = plan.file.version.to_string();
-    let made = Made { converted: None, known: &known, tensorrt: Some(&version) };
-    let manifest = manifest(&order, &prepared, None, &made);
+    let key = inputs::key(&order, &prepared, watcher)?;
+    let manifest = manifest(&order, &prepared, None, Made { converted: None, known: &known, key });
     let (_names, files) = known.to_files()?;
     let facts = |id: &str| facts(&plan, id).entries(plan.file.plan.to_vec());
     let staged = stage_with(&order.output, &manifest, &files, facts)?;
@@ -105,7 +104,7 @@ pub fn wrap(order: &WrapOrder, watcher: &mut dyn Watcher) -> Result<Built> {
     watcher.check_stop()?;
     drop((engine, bundle));
     let id = staged.commit()?;
-    Ok(Built { id, bytes: Bytes(std::fs::metadata(&order.output).map_or(0, |about| about.len())), proof })
+    Ok(Built { id, bytes: Bytes(std::fs::metadata(&order.output).map_or(0, |about| about.len())), rebuilt: true })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
@@ -258,6 +257,7 @@ fn as_build(order: &WrapOrder, plan: &ReadPlan<'_>) -> Result<Order> {
         cpu: CpuOptions::default(),
         options: order.options.clone(),
         report: None,
+        rebuild: true,
     })
 }
 

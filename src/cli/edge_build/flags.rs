@@ -164,9 +164,15 @@ pub struct BuildFlags {
     /// Only warnings and errors
     #[arg(short, long)]
     pub quiet: bool,
-    /// End with one JSON line on standard output, for programs: bundle, id, key, size, gate
+    /// Build even when the bundle is there and was made from the same inputs
+    #[arg(long)]
+    pub rebuild: bool,
+    /// End with one JSON line on standard output, for programs: bundle, id, key, rebuilt or not, sizes, gate, error
     #[arg(long)]
     pub json: bool,
+    /// Write the gate's limits as test cases into a JUnit XML file, also of a gate that failed
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
 }
 
 /// Precision and the gate that judges it.

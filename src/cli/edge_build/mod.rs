@@ -3,7 +3,9 @@
 mod finish;
 mod flags;
 mod inspect;
+mod junit;
 mod order;
+mod outcome;
 mod progress;
 mod sign;
 mod targets;
@@ -15,13 +17,12 @@ pub use flags::{BuildFlags, Command, Flags};
 use super::{StopRequest, Terminal};
 use crate::build::assemble;
 use crate::build::compile::Compiler;
-use crate::bundle::Bundle;
 use crate::bundle::gate::GateResult;
-use crate::bundle::manifest::Precision;
 use crate::error::{Error, Result};
+use outcome::{Done, End};
 use progress::Screen;
-use serde::Serialize;
 use std::path::Path;
+use std::time::Instant;
 
 /// Runs `edge-build` with `flags`.
 ///
@@ -41,43 +42,35 @@ pub fn run(flags: Flags, terminal: &mut Terminal) -> Result<()> {
 
 fn build(flags: &BuildFlags, terminal: &mut Terminal) -> Result<()> {
     terminal.set_quiet(flags.quiet);
+    let began = Instant::now();
+    let mut gate = None;
+    let result = build_and_tell(flags, &mut gate, terminal);
+    let end = End { result: result.as_ref(), gate: gate.as_ref(), took: began.elapsed() };
+    let reported = outcome::report(flags, &end, terminal);
+    // What ended the build is told before what could not be written about it.
+    result.and(reported)
+}
+
+fn build_and_tell(flags: &BuildFlags, gate: &mut Option<GateResult>, terminal: &mut Terminal) -> Result<Done> {
     let stop = StopRequest::on_signals()?;
     let order = order::check(flags, terminal)?;
-    let built = assemble::assemble(&order, &mut Screen::new(terminal, stop))?;
-    terminal.say(format_args!("wrote {} ({}, id {})", order.output.display(), built.bytes, short(&built.id)));
+    let mut screen = Screen::new(terminal, stop);
+    let built = assemble::assemble(&order, &mut screen);
+    *gate = screen.take_gate();
+    drop(screen);
+    let built = built?;
+    let (path, id) = (order.output.display(), short(&built.id));
+    if built.rebuilt {
+        terminal.say(format_args!("wrote {path} ({}, id {id})", built.bytes));
+    } else {
+        terminal.say(format_args!("unchanged: {path} ({}, id {id}) was made from the same inputs", built.bytes));
+    }
     let bundle = shell_word(&order.output);
     terminal.say(match order.compiler {
         Compiler::Portable { .. } => format!("next, on a {}: edge-build finish {bundle}", order.platform.title),
         _ => format!("next: edge-run --engine {bundle} --camera 0"),
     });
-    if flags.json { outcome(&order.output, terminal) } else { Ok(()) }
-}
-
-/// What `--json` prints at the end.
-#[derive(Serialize)]
-struct Outcome<'a> {
-    bundle: String,
-    id: &'a str,
-    cache_key: &'a str,
-    bytes: u64,
-    precision: &'a Precision,
-    gate: Option<&'a GateResult>,
-}
-
-fn outcome(path: &Path, terminal: &mut Terminal) -> Result<()> {
-    let bundle = Bundle::open(path)?;
-    let manifest = bundle.manifest();
-    let bytes = bundle.file().metadata().map_or(0, |about| about.len());
-    let outcome = Outcome {
-        bundle: path.display().to_string(),
-        id: bundle.id(),
-        cache_key: &manifest.cache_key,
-        bytes,
-        precision: &manifest.precision,
-        gate: manifest.gate.as_ref(),
-    };
-    let line = serde_json::to_string(&outcome);
-    terminal.data(line.map_err(|error| Error::unexpected("the JSON cannot be written").because(error))?)
+    Ok(Done { output: order.output, rebuilt: built.rebuilt })
 }
 
 /// The first 12 digits of an id: enough to tell bundles apart by eye.

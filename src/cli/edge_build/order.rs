@@ -50,6 +50,7 @@ pub(super) fn check(flags: &BuildFlags, terminal: &mut Terminal) -> Result<Order
         cpu: flags.cpu.options(),
         options,
         report: flags.precision.report.clone(),
+        rebuild: flags.rebuild,
     })
 }
 

@@ -1,6 +1,7 @@
 //! What a build says while it runs: lines, and a bar on a terminal.
 
 use crate::build::watcher::Watcher;
+use crate::bundle::gate::GateResult;
 use crate::cli::{StopRequest, Terminal};
 use crate::error::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -10,11 +11,17 @@ pub(super) struct Screen<'a> {
     terminal: &'a mut Terminal,
     stop: StopRequest,
     bar: Option<ProgressBar>,
+    gate: Option<GateResult>,
 }
 
 impl<'a> Screen<'a> {
     pub(super) fn new(terminal: &'a mut Terminal, stop: StopRequest) -> Self {
-        Screen { terminal, stop, bar: None }
+        Screen { terminal, stop, bar: None, gate: None }
+    }
+
+    /// What the accuracy gate measured, passed or not.
+    pub(super) fn take_gate(&mut self) -> Option<GateResult> {
+        self.gate.take()
     }
 
     fn without_bar(&mut self, line: impl FnOnce(&mut Terminal)) {
@@ -60,6 +67,10 @@ impl Watcher for Screen<'_> {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
+    }
+
+    fn judged(&mut self, result: &GateResult) {
+        self.gate = Some(result.clone());
     }
 
     fn check_stop(&self) -> Result<()> {

@@ -113,6 +113,21 @@ pub fn load(
     }))
 }
 
+/// Name and version of the library that `options` choose on this machine, without loading a model.
+pub fn backend(options: &CpuOptions) -> String {
+    let half = if options.emulate_half { ", halves as halves" } else { "" };
+    let onnxruntime = match options.backend {
+        CpuBackend::Rten => None,
+        CpuBackend::Auto | CpuBackend::OnnxRuntime => onnxruntime::runtime().ok(),
+    };
+    let name = match (onnxruntime, options.backend) {
+        (Some(runtime), _) => runtime.name(),
+        (None, CpuBackend::OnnxRuntime) => "no onnxruntime".to_owned(),
+        (None, _) => rten::BACKEND.to_owned(),
+    };
+    name + half
+}
+
 fn open(order: Order<'_>, options: &CpuOptions) -> Result<(Box<dyn Network>, InputBuffer)> {
     let twins = if options.emulate_half { Some(Twins::of(order.model)?) } else { None };
     let order = |backend: CpuBackend| match &twins {

@@ -26,6 +26,13 @@ pub(super) struct Runtime {
     version: String,
 }
 
+impl Runtime {
+    /// Name with version.
+    pub(super) fn name(&self) -> String {
+        format!("onnxruntime {}", self.version)
+    }
+}
+
 static RUNTIME: Mutex<Option<Runtime>> = Mutex::new(None);
 
 /// The runtime, loaded at the first call that finds one.
@@ -134,7 +141,7 @@ pub(super) fn open(order: Order<'_>) -> Result<Box<dyn Network>> {
         input_shape: [batch, channels, size.height_px, size.width_px].map(index),
         element,
         outputs: order.outputs,
-        backend: format!("onnxruntime {}", runtime.version),
+        backend: runtime.name(),
     }))
 }
 

@@ -10,7 +10,7 @@ use rten_tensor::{AsView, Layout};
 use std::sync::Arc;
 
 /// As pinned in `Cargo.toml`; a test compares it with `Cargo.lock`.
-const BACKEND: &str = "rten 0.27.0";
+pub(super) const BACKEND: &str = "rten 0.27.0";
 
 struct RtenNetwork {
     model: Model,
