@@ -186,6 +186,7 @@ fn check_names(recipe: &Recipe, classes: &[String]) -> Result<()> {
     if let Some(rule) = &recipe.decision {
         Rule::new(rule, classes)?;
     }
+    recipe.reload.iter().try_for_each(crate::bundle::manifest::ReloadRules::check)?;
     match recipe.guard.expect.keys().find(|name| !classes.contains(name)) {
         Some(name) => Err(Error::usage(format!("found class `{name}`, expected one of {}", classes.join(", ")))
             .at("recipe, field `guard.expect`")),
@@ -405,6 +406,7 @@ pub(super) fn manifest(
         thresholds: recipe.thresholds.clone(),
         guard,
         decision: recipe.decision.clone(),
+        reload: recipe.reload,
         golden: Golden {
             kind: known.kind,
             frames: known.set.frames.iter().map(|frame| frame.name.clone()).collect(),

@@ -44,6 +44,9 @@ pub struct Manifest {
     pub guard: GuardSpec,
     /// The recipe's rule; `None` leaves `decision` null.
     pub decision: Option<DecisionRule>,
+    /// How this bundle may take over from a running one; `None`: as edge-run is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reload: Option<ReloadRules>,
     /// The known answers.
     pub golden: Golden,
     /// What the accuracy gate measured; `None` when no precision was asked for or no pictures were given.
@@ -55,6 +58,50 @@ pub struct Manifest {
     pub cache_key_fields: BTreeMap<String, String>,
     /// Every file in the bundle but plans, the manifest and its signature.
     pub files: BTreeMap<String, FileEntry>,
+}
+
+/// What a bundle must show beside the running one before it takes over (`[reload]` in the recipe).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReloadRules {
+    /// Frames that both engines answer; 0: the self-test alone decides.
+    #[serde(default = "ReloadRules::usual_frames")]
+    pub shadow_frames: u64,
+    /// Least mean agreement of the boxes on them, 0..1.
+    #[serde(default = "ReloadRules::usual_agreement")]
+    pub agreement: f64,
+}
+
+impl ReloadRules {
+    const fn usual_frames() -> u64 {
+        30
+    }
+
+    const fn usual_agreement() -> f64 {
+        0.8
+    }
+
+    /// Refuses values that mean nothing.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Usage`] for an agreement out of 0..1, or more frames than a day holds.
+    pub fn check(&self) -> crate::error::Result<()> {
+        if !(0.0..=1.0).contains(&self.agreement) {
+            return Err(crate::error::Error::usage(format!("found {}, expected 0 to 1", self.agreement))
+                .at("[reload] agreement"));
+        }
+        if self.shadow_frames > 1_000_000 {
+            let message = format!("found {}, expected at most 1000000", self.shadow_frames);
+            return Err(crate::error::Error::usage(message).at("[reload] shadow_frames"));
+        }
+        Ok(())
+    }
+}
+
+impl Default for ReloadRules {
+    fn default() -> Self {
+        ReloadRules { shadow_frames: Self::usual_frames(), agreement: Self::usual_agreement() }
+    }
 }
 
 /// The exported model.

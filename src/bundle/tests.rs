@@ -64,6 +64,7 @@ pub(super) fn sample() -> (Manifest, Files) {
             score_floor: 0.01,
         },
         gate: None,
+        reload: None,
         cache_key: "k".into(),
         cache_key_fields: Default::default(),
         files: Default::default(),

@@ -1,6 +1,7 @@
 //! `recipe.toml`: everything that makes one bundle, in a folder of `engines/`. Unknown keys are errors.
 
 use super::precision::{Border, Calibrator, GateRules, Precision};
+use crate::bundle::manifest::ReloadRules;
 use crate::decision::DecisionRule;
 use crate::detections::Thresholds;
 use crate::error::{Error, Result};
@@ -57,6 +58,9 @@ pub struct Recipe {
     /// What the line does with a part.
     #[serde(default)]
     pub decision: Option<DecisionRule>,
+    /// What the bundle must show beside a running one before it takes over.
+    #[serde(default)]
+    pub reload: Option<ReloadRules>,
     /// Folder with pictures of good parts.
     #[serde(default)]
     pub calibration: Option<PathBuf>,
@@ -131,6 +135,7 @@ impl Recipe {
             thresholds: Thresholds::default(),
             guard: GuardRules::default(),
             decision: None,
+            reload: None,
             calibration: None,
             golden: None,
         }
@@ -224,6 +229,9 @@ reject = { open = { score = 0.5, count = 1 } }
 expect = { short = 4 }
 deadline_ms = 80
 suspect_pass = "flagged"
+
+[reload]
+shadow_frames = 200
 "#;
 
     #[test]
@@ -234,6 +242,7 @@ suspect_pass = "flagged"
         assert_eq!(recipe.guard.off, [Reason::Shifted, Reason::Blurred]);
         assert_eq!(recipe.guard.spec().expect["short"].at_least, 2);
         assert_eq!((recipe.gate.limits.map50, recipe.gate.limits.recall), (0.01, 0.005));
+        assert_eq!(recipe.reload, Some(ReloadRules { shadow_frames: 200, agreement: 0.8 }));
         assert_eq!(recipe.decision.unwrap().deadline_ms, Some(80.0));
         let square = Recipe::parse("model = 'm.onnx'\nshapes.imgsz = 320").unwrap();
         assert_eq!(square.shapes.imgsz, Some(ImageSize::Side(320)));
@@ -248,6 +257,7 @@ suspect_pass = "flagged"
             ("model = 'm.onnx'\n[guard]\noff = ['darkness']", 3, "darkness"),
             ("model = 'm.onnx'\nprecision = 'fp4'", 2, "fp4"),
             ("name = 'x'", 1, "model"),
+            ("model = 'm.onnx'\n[reload]\nframes = 3", 3, "frames"),
             ("model = 'm.onnx'\n[decision]\nsuspect_pass = 'maybe'", 3, "maybe"),
         ] {
             let error = Recipe::parse(text).unwrap_err();
@@ -255,6 +265,18 @@ suspect_pass = "flagged"
             let text = error.to_string();
             assert!(text.contains(word) && text.starts_with(&format!("line {line}:")), "{text}");
             assert!(!text.contains('\n'), "{text}");
+        }
+    }
+
+    #[test]
+    fn reload_rules_out_of_range_are_refused() {
+        assert!(ReloadRules::default().check().is_ok());
+        for rules in [
+            ReloadRules { agreement: 1.5, ..ReloadRules::default() },
+            ReloadRules { agreement: f64::NAN, ..ReloadRules::default() },
+            ReloadRules { shadow_frames: u64::MAX, ..ReloadRules::default() },
+        ] {
+            assert_eq!(rules.check().unwrap_err().kind(), ErrorKind::Usage);
         }
     }
 

@@ -70,6 +70,7 @@ pub(crate) fn write_bundle(path: &Path, bias: f32, change: impl FnOnce(&mut Mani
             score_floor: 0.01,
         },
         gate: None,
+        reload: None,
         cache_key: "k".into(),
         cache_key_fields: Default::default(),
         files: Default::default(),

@@ -122,7 +122,16 @@ fn what_does_not_fit_is_refused_with_both_sides_and_not_tried_again() {
     // Boxes elsewhere: it proves itself, and the shadow sees that it is another network.
     running.put(25.0, |_| {});
     let why = refused(running.reload());
-    assert!(why.contains("agree to 0.50"), "{why}");
+    assert!(why.contains("on 5 frames") && why.contains("agree to 0.50"), "{why}");
+    // A recipe may ask for more frames or another agreement.
+    let rules = |shadow_frames, agreement| Some(edge_trt::bundle::manifest::ReloadRules { shadow_frames, agreement });
+    running.put(26.0, |manifest| manifest.reload = rules(9, 0.6));
+    let why = refused(running.reload());
+    assert!(why.contains("on 9 frames") && why.contains("expected at least 0.60"), "{why}");
+    running.put(27.0, |manifest| manifest.reload = rules(3, 0.4));
+    assert!(matches!(running.reload(), Settled::Swapped(_)));
+    running.put(0.0, |manifest| manifest.reload = rules(3, 0.4));
+    assert!(matches!(running.reload(), Settled::Swapped(_)), "back again");
     running.put(2000.0, |_| {});
     assert!(refused(running.reload()).contains("cannot be loaded"));
     let whole = std::fs::read(&path).unwrap();

@@ -77,6 +77,10 @@ fn describe(bundle: &Bundle, signed: bool) -> String {
         &manifest.guard.reference.as_ref().map_or_else(|| "none: soft checks only observe".to_owned(), reference_text),
     );
     row("decision", if manifest.decision.is_some() { "by the recipe's rule" } else { "none" });
+    if let Some(rules) = &manifest.reload {
+        let what = format!("{} shadow frames, agreement {}", rules.shadow_frames, rules.agreement);
+        row("reload", &what);
+    }
     row(
         "known answers",
         &format!(

@@ -1,7 +1,8 @@
 //! Shadow: both engines answer the same frames, and the new one's answers are only compared.
 
-use super::Stage;
+use super::{ReloadOptions, Stage};
 use crate::bundle::golden::hard_fault;
+use crate::bundle::manifest::{Manifest, ReloadRules};
 use crate::detections::{Detection, Detector};
 use crate::error::{Error, Result};
 use crate::frame::Frame;
@@ -29,7 +30,8 @@ impl Service<'_> {
         let manifest = ready.bundle.manifest();
         match Detector::new(&manifest.thresholds, &manifest.classes) {
             Ok(detector) => {
-                let wanted = if self.rolling_back { 0 } else { self.options.service.reload.shadow_frames };
+                let rules = self.rules_of(manifest);
+                let wanted = if self.rolling_back { 0 } else { rules.shadow_frames };
                 let boxes = Vec::with_capacity(300);
                 let (frames, agreement, since) = (0, 0.0, Instant::now());
                 self.reloader.stage =
@@ -37,6 +39,12 @@ impl Service<'_> {
             }
             Err(error) => self.refuse(Some(ready.bundle.id().to_owned()), &error),
         }
+    }
+
+    /// What the bundle's recipe asks of the shadow, or what this run is set to.
+    fn rules_of(&self, manifest: &Manifest) -> ReloadRules {
+        let ReloadOptions { shadow_frames, agreement, .. } = self.options.service.reload;
+        manifest.reload.unwrap_or(ReloadRules { shadow_frames, agreement })
     }
 
     /// Both engines answer this frame; the new one's answer is only compared.
@@ -79,12 +87,12 @@ impl Service<'_> {
         }
         let mean = if shadow.frames == 0 { 1.0 } else { shadow.agreement / float64(shadow.frames) };
         let id = shadow.ready.bundle.id().to_owned();
-        if mean < limits.agreement {
+        let least = self.rules_of(shadow.ready.bundle.manifest()).agreement;
+        if mean < least {
             let message = format!(
-                "on {} frames the boxes of bundle {} agree to {mean:.2} with the running one's, expected at least {:.2}",
+                "on {} frames the boxes of bundle {} agree to {mean:.2} with the running one's, expected at least {least:.2}",
                 shadow.frames,
                 short(&id),
-                limits.agreement
             );
             self.refuse(Some(id), &Error::refused(message));
             return Ok(());
