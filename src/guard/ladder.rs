@@ -109,6 +109,9 @@ pub struct Ladder {
     rounds: VecDeque<Instant>,
     /// Index into [`Step::ALL`] of the next step of the open round.
     next: usize,
+    /// Standby devices tried in the open round.
+    devices_tried: usize,
+    last: Option<Step>,
     open: bool,
     worked_at: Option<Instant>,
 }
@@ -116,11 +119,21 @@ pub struct Ladder {
 impl Ladder {
     /// A ladder at its foot.
     pub fn new(limits: LadderLimits) -> Self {
-        let (rounds, worked_at) = (VecDeque::with_capacity(limits.rounds + 1), None);
-        Ladder { limits, last_good_bundle: false, standby_devices: 0, rounds, next: 0, open: false, worked_at }
+        Ladder {
+            rounds: VecDeque::with_capacity(limits.rounds + 1),
+            limits,
+            last_good_bundle: false,
+            standby_devices: 0,
+            next: 0,
+            devices_tried: 0,
+            last: None,
+            open: false,
+            worked_at: None,
+        }
     }
 
-    /// Whether there is another bundle that worked, and how many devices stand by.
+    /// Whether there is another bundle that worked, and how many other devices there are, warm or not. In one round each is
+    /// tried once.
     pub fn resources(&mut self, last_good_bundle: bool, standby_devices: usize) {
         self.last_good_bundle = last_good_bundle;
         self.standby_devices = standby_devices;
@@ -142,9 +155,15 @@ impl Ladder {
         self.next = self.next.max(Self::first_step(cause));
         loop {
             match Step::ALL.get(self.next) {
+                Some(Step::StandbyDevice) if self.devices_tried < self.standby_devices => {
+                    self.devices_tried += 1;
+                    self.last = Some(Step::StandbyDevice);
+                    return Action::Take { step: Step::StandbyDevice, pause };
+                }
                 Some(step) => {
                     self.next += 1;
                     if self.is_there(*step) {
+                        self.last = Some(*step);
                         return Action::Take { step: *step, pause };
                     }
                 }
@@ -161,9 +180,10 @@ impl Ladder {
         }
     }
 
-    /// The step worked: the known answers came out right.
+    /// The step worked: the known answers came out right. Another device begins with a fresh round at its next fault.
     pub fn worked(&mut self, now: Instant) {
         self.worked_at = Some(now);
+        self.open &= self.last != Some(Step::StandbyDevice);
     }
 
     fn first_step(cause: Cause) -> usize {
@@ -178,7 +198,8 @@ impl Ladder {
     fn is_there(&self, step: Step) -> bool {
         match step {
             Step::LastGoodBundle => self.last_good_bundle,
-            Step::StandbyDevice => self.standby_devices > 0,
+            // Taken as often as there are devices, above.
+            Step::StandbyDevice => false,
             _ => true,
         }
     }
@@ -194,6 +215,7 @@ impl Ladder {
         self.rounds.push_back(now);
         self.open = true;
         self.next = 0;
+        self.devices_tried = 0;
         Some(self.limits.pause.saturating_mul(2_u32.saturating_pow(before.saturating_sub(1).min(10))))
     }
 }
@@ -271,6 +293,29 @@ mod tests {
         ladder.resources(true, 1);
         assert_eq!(steps(&mut ladder, Cause::DeviceLost, Instant::now()), [Step::StandbyDevice]);
         assert_eq!(steps(&mut Ladder::new(LadderLimits::default()), Cause::Slow, Instant::now())[0], Step::NewContext);
+    }
+
+    #[test]
+    fn each_standby_is_tried_once_a_round_and_a_new_device_begins_afresh() {
+        let now = Instant::now();
+        let mut ladder = Ladder::new(LadderLimits::default());
+        ladder.resources(false, 3);
+        assert_eq!(steps(&mut ladder, Cause::DeviceLost, now), [Step::StandbyDevice; 3]);
+        let mut ladder = Ladder::new(LadderLimits::default());
+        ladder.resources(false, 1);
+        for _ in 0..2 {
+            assert!(matches!(ladder.fault(Cause::DeviceLost, now), Action::Take { step: Step::StandbyDevice, .. }));
+            ladder.worked(now);
+        }
+        let Action::Take { step, .. } = ladder.fault(Cause::Answer, now) else { panic!("the third round") };
+        assert_eq!(step, Step::RetryFrame, "the engine on the other device begins at the foot");
+        ladder.worked(now);
+        while let Action::Take { step, .. } = ladder.fault(Cause::Answer, now) {
+            if step == Step::StandbyDevice {
+                ladder.worked(now);
+            }
+        }
+        assert_eq!(ladder.fault(Cause::DeviceLost, now), Action::GiveUp, "three rounds are used up");
     }
 
     proptest! {
