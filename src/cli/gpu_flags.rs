@@ -1,5 +1,6 @@
 //! Flags of the GPU engine, shared by running and measuring.
 
+use crate::config::run::GpuConfig;
 use crate::engine::tensorrt::GpuOptions;
 use crate::ffi::cuda::Wait;
 use crate::ffi::tensorrt::probe::Search;
@@ -16,6 +17,9 @@ pub struct GpuFlags {
     /// Ordinal of the GPU
     #[arg(long, value_name = "N", default_value_t = 0)]
     gpu: u32,
+    /// Several GPUs: the first serves, warm engines stand by on the others
+    #[arg(long, value_name = "N,N", value_delimiter = ',', conflicts_with = "gpu")]
+    devices: Vec<u32>,
     /// GPU memory that the engine may take [default: the bundle's budget]
     #[arg(long, value_name = "BYTES")]
     gpu_budget: Option<Bytes>,
@@ -34,11 +38,16 @@ enum WaitArg {
 }
 
 impl GpuFlags {
+    /// Ordinals of the GPUs in the order of use, as typed or as in `config`; empty when neither names any.
+    pub fn devices(&self, config: &GpuConfig) -> Vec<u32> {
+        if self.devices.is_empty() { config.devices.clone() } else { self.devices.clone() }
+    }
+
     /// As the engine takes them.
     pub fn options(&self) -> GpuOptions {
         let usual = GpuOptions::default();
         GpuOptions {
-            device: self.gpu,
+            device: self.devices.first().copied().unwrap_or(self.gpu),
             wait: match self.gpu_wait {
                 WaitArg::Block => Wait::Block,
                 WaitArg::Spin => Wait::Spin,

@@ -21,6 +21,16 @@ pub struct RunConfig {
     pub http: HttpConfig,
     /// The CPU engine.
     pub cpu: CpuConfig,
+    /// The GPUs.
+    pub gpu: GpuConfig,
+}
+
+/// `[gpu]`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GpuConfig {
+    /// Ordinals in the order of use: the first serves, warm engines stand by on the others; empty: the first GPU alone.
+    pub devices: Vec<u32>,
 }
 
 /// One `[[stream]]`.

@@ -1,5 +1,9 @@
 //! NVIDIA's management library, where a driver brings it: temperature, clocks, throttling and memory errors of discrete GPUs.
 
+mod session;
+
+pub use session::{Event, Gpu, Held, Session};
+
 use libloading::Library;
 use serde::Serialize;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -59,7 +63,7 @@ pub fn health() -> Result<Vec<GpuHealth>, String> {
     health_of(Path::new("libnvidia-ml.so.1"))
 }
 
-fn health_of(path: &Path) -> Result<Vec<GpuHealth>, String> {
+fn open(path: &Path) -> Result<Nvml, String> {
     // SAFETY: loading runs the library's initialisers, which have no preconditions.
     let library = unsafe { Library::new(path) }.map_err(|error| {
         use std::error::Error as _;
@@ -70,6 +74,11 @@ fn health_of(path: &Path) -> Result<Vec<GpuHealth>, String> {
         // SAFETY: `nvmlReturn_t nvmlInit_v2(void)`.
         unsafe { library.get::<unsafe extern "C" fn() -> Code>(symbol).map(|call| call()) }
     })?;
+    Ok(library)
+}
+
+fn health_of(path: &Path) -> Result<Vec<GpuHealth>, String> {
+    let library = open(path)?;
     let found = library.devices();
     library.check("nvmlShutdown", |symbol| {
         // SAFETY: `nvmlReturn_t nvmlShutdown(void)`; no handle is used after it.
@@ -114,8 +123,12 @@ impl Nvml {
             // SAFETY: `nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned, nvmlDevice_t*)` writes one handle.
             unsafe { self.get::<Call>(symbol).map(|call| call(ordinal, &raw mut device)) }
         })?;
+        Ok(self.health(device))
+    }
+
+    fn health(&self, device: Device) -> GpuHealth {
         let milli = |value: u32| f64::from(value) / 1000.0;
-        Ok(GpuHealth {
+        GpuHealth {
             name: self.name(device),
             temperature_celsius: self.selected(device, "nvmlDeviceGetTemperature", 0),
             clock_mhz: self.selected(device, "nvmlDeviceGetClockInfo", CLOCKS[0]),
@@ -126,7 +139,7 @@ impl Nvml {
             power_limit_watts: self.number(device, "nvmlDeviceGetEnforcedPowerLimit").map(milli),
             ecc_uncorrected: self.ecc(device, 1),
             ecc_corrected: self.ecc(device, 0),
-        })
+        }
     }
 
     fn name(&self, device: Device) -> String {

@@ -7,16 +7,19 @@
 //! at = 100            # engine: live frames answered so far; camera: frames captured so far
 //! amount = 1.0        # shift: px; slow, stuck, camera_stuck: seconds; memory_hog: share of the memory in use
 //! until = "load"      # engine: what ends it, see below; camera: "reopen" or a number of frames in `frames`
+//! device = 0          # engine: only on this one, counted from 0 in the order of `--devices`; without it on all
 //! ```
 //!
-//! `until` of an engine's fault: `frames` (with `frames = N`, the default with N = 1), `load` (a new execution context),
-//! `open` (the bundle read again), `device` (another device) or `never`.
+//! `until` of an engine's fault: `frames` (with `frames = N`, the default with N = 1), `load` (a new execution context on
+//! the same device), `open` (the bundle read again), `device` (another device answers) or `never`. One that ends with another
+//! device spoils the device on which it began alone.
 
 use crate::bundle::Bundle;
 use crate::camera::{Camera, Capture, CaptureLosses, SourceInfo};
 use crate::engine::{Engine, EngineInfo, Inference, MemoryFigures};
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::{Frame, FrameTag, PixelBuffer};
+use crate::run::gpu_watch::DeviceFigures;
 use crate::run::source::EngineSource;
 use crate::units::{Bytes, count, float64, narrow};
 use serde::Deserialize;
@@ -51,6 +54,9 @@ pub struct Fault {
     /// For how many frames, with [`Until::Frames`].
     #[serde(default = "once")]
     pub frames: u64,
+    /// The device whose engines it spoils, from 0 in the order of use; `None`: all.
+    #[serde(default)]
+    pub device: Option<usize>,
 }
 
 fn one() -> f64 {
@@ -172,6 +178,8 @@ struct Progress {
     frames: u64,
     over: bool,
     stuck: bool,
+    /// The device on which it first spoiled something.
+    device: Option<usize>,
 }
 
 impl Injector {
@@ -192,24 +200,33 @@ impl Injector {
 
     /// Ends the faults that `what` ends.
     fn ends(&self, what: Until) {
+        self.ends_where(what, |_| true);
+    }
+
+    /// The same, of those that `of` says yes to, by the device on which they began.
+    fn ends_where(&self, what: Until, of: impl Fn(usize) -> bool) {
         for (fault, progress) in self.plan.faults.iter().zip(self.lock().iter_mut()) {
-            progress.over |= fault.until == what && progress.begun.is_some();
+            let begun = progress.begun.is_some() && progress.device.is_none_or(&of);
+            progress.over |= fault.until == what && begun;
         }
     }
 
     /// The faults that spoil frame number `at` of an engine or a camera. Known answers and warm-up are spoiled too while
-    /// a fault lasts, but do not count as frames.
-    fn active(&self, of_camera: bool, at: u64, counts: bool) -> Vec<Fault> {
+    /// a fault lasts, but do not count as frames; they begin a fault of a named device alone, which may only stand by.
+    fn active(&self, of_camera: bool, at: u64, counts: bool, device: Option<usize>) -> Vec<Fault> {
         let mut active = Vec::new();
         for (fault, progress) in self.plan.faults.iter().zip(self.lock().iter_mut()) {
             let due = fault.kind.is_of_camera() == of_camera
                 && fault.kind != FaultKind::MemoryHog
                 && !progress.over
-                && (progress.begun.is_some() || (counts && at >= fault.at));
+                && (fault.device.is_none() || fault.device == device)
+                && (fault.until != Until::Device || progress.device.is_none() || progress.device == device)
+                && (progress.begun.is_some() || ((counts || fault.device.is_some()) && at >= fault.at));
             if !due {
                 continue;
             }
             progress.begun.get_or_insert_with(Instant::now);
+            progress.device = progress.device.or(device);
             progress.frames += u64::from(counts);
             // Known answers see the fault as long as live frames do: one that lasts one frame is over when it is asked.
             if fault.until == Until::Frames && progress.frames >= fault.frames {
@@ -225,9 +242,10 @@ impl Injector {
         active
     }
 
-    fn hog(&self) -> Option<f64> {
+    fn hog(&self, device: usize) -> Option<f64> {
         let at = self.live_frames.load(Ordering::Relaxed);
-        let hogs = self.plan.faults.iter().filter(|fault| fault.kind == FaultKind::MemoryHog);
+        let of_device = |fault: &&Fault| fault.device.is_none_or(|of| of == device);
+        let hogs = self.plan.faults.iter().filter(|fault| fault.kind == FaultKind::MemoryHog).filter(of_device);
         hogs.filter(|fault| at >= fault.at && (fault.until == Until::Never || at < fault.at + fault.frames))
             .map(|fault| fault.amount)
             .reduce(f64::max)
@@ -256,23 +274,30 @@ impl EngineSource for Injected {
 
     fn load(&self, bundle: &Bundle, score_floor: f32, device: usize) -> Result<Box<dyn Engine>> {
         let inner = self.inner.load(bundle, score_floor, device)?;
-        self.injector.ends(Until::Load);
-        if device > 0 {
-            self.injector.ends(Until::Device);
-        }
-        Ok(Box::new(FaultyEngine { inner, injector: Arc::clone(&self.injector), last: None }))
+        self.injector.ends_where(Until::Load, |begun| begun == device);
+        Ok(Box::new(FaultyEngine { inner, injector: Arc::clone(&self.injector), last: None, device }))
     }
 
     fn devices(&self) -> usize {
         self.inner.devices()
     }
 
+    fn device_label(&self, device: usize) -> String {
+        self.inner.device_label(device)
+    }
+
     fn device_memory(&self, device: usize) -> Option<(Bytes, Bytes)> {
         let (used, total) = self.inner.device_memory(device).unwrap_or((Bytes::mib(256), Bytes::gib(8)));
-        match self.injector.hog() {
+        match self.injector.hog(device) {
             Some(share) => Some((Bytes((float64(total.0) * share.min(1.0)) as u64), total)),
             None => Some((used, total)),
         }
+    }
+
+    fn device_figures(&self, device: usize) -> Option<DeviceFigures> {
+        let Some((used, total)) = self.device_memory(device) else { return self.inner.device_figures(device) };
+        let known = self.inner.device_figures(device).unwrap_or_default();
+        Some(DeviceFigures { used, total, ..known })
     }
 
     fn fit_camera(&self, stream: &str, camera: Box<dyn Camera>) -> Box<dyn Camera> {
@@ -286,6 +311,7 @@ struct FaultyEngine {
     inner: Box<dyn Engine>,
     injector: Arc<Injector>,
     last: Option<Inference>,
+    device: usize,
 }
 
 impl FaultyEngine {
@@ -339,7 +365,10 @@ impl Engine for FaultyEngine {
     fn infer(&mut self, frames: &[&Frame], answers: &mut Vec<Inference>) -> Result<()> {
         let live = frames.iter().any(|frame| !matches!(&*frame.stream, "golden" | "warmup"));
         let at = self.injector.live_frames.fetch_add(u64::from(live), Ordering::Relaxed);
-        let active = self.injector.active(false, at, live);
+        if live {
+            self.injector.ends_where(Until::Device, |begun| begun != self.device);
+        }
+        let active = self.injector.active(false, at, live, Some(self.device));
         active.iter().try_for_each(Self::before)?;
         let before = answers.len();
         self.inner.infer(frames, answers)?;
@@ -405,7 +434,7 @@ impl Camera for FaultyCamera {
         self.captured += 1;
         let mut shown = Arc::clone(&frame);
         let mut spoiled = false;
-        for fault in self.injector.active(true, self.captured, true) {
+        for fault in self.injector.active(true, self.captured, true, None) {
             let old = self.last.as_ref().map(|last| last.picture.pixels.as_slice().to_vec());
             match (fault.kind, old) {
                 (FaultKind::Vanish, _) => return Err(Error::source_failed("the camera is gone (injected)")),

@@ -1,40 +1,89 @@
 //! The memory watch in service: this machine's memory, the device's, and this process's own growth.
 
 use crate::guard::memory::{GrowthWatch, MemoryAlarm, MemoryLimits, MemoryNews};
+use crate::run::gpu_watch::DeviceFigures;
 use crate::run::source::EngineSource;
 use crate::telemetry::{Labels, Metric, Telemetry, resident_bytes};
 use crate::units::{Bytes, float64};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What the watch looks at, one alarm each.
-const KINDS: [&str; 2] = ["machine", "device"];
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Xid messages after which a device is not to be used: uncorrected memory errors, off the bus, broken links and processors.
+const BROKEN: [u64; 12] = [48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120, 140];
+
+/// What a look has shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum News {
+    /// Memory is short, of the machine or of the device that serves.
+    Short,
+    /// The driver of the device that serves reports something that may have spoiled answers.
+    Doubt(String),
+    /// A device is not to be used any more.
+    Broken {
+        /// Which.
+        device: usize,
+        /// Why.
+        what: String,
+    },
+}
 
 /// Watches memory.
 pub(super) struct MemoryWatch {
-    alarms: [MemoryAlarm; KINDS.len()],
+    machine: MemoryAlarm,
+    devices: Vec<DeviceWatch>,
     growth: GrowthWatch,
     looked: Option<Instant>,
     telemetry: Arc<Telemetry>,
 }
 
+/// What is remembered of one device.
+struct DeviceWatch {
+    /// `device`, or `device 1` where there are several.
+    kind: String,
+    label: String,
+    alarm: MemoryAlarm,
+    ecc_uncorrected: Option<u64>,
+    double_bit_events: u64,
+    xids: usize,
+    throttled: bool,
+}
+
 impl MemoryWatch {
-    pub(super) fn new(limits: MemoryLimits, telemetry: Arc<Telemetry>) -> Self {
-        let alarm = MemoryAlarm::new(limits);
-        let growth = GrowthWatch::new(limits, Instant::now());
-        MemoryWatch { alarms: [alarm.clone(), alarm], growth, looked: None, telemetry }
+    /// Watches the machine and the devices with these labels.
+    pub(super) fn new(limits: MemoryLimits, telemetry: Arc<Telemetry>, labels: Vec<String>) -> Self {
+        let several = labels.len() > 1;
+        let device = |label: String| DeviceWatch {
+            kind: if several { format!("device {label}") } else { "device".to_owned() },
+            label,
+            alarm: MemoryAlarm::new(limits),
+            ecc_uncorrected: None,
+            double_bit_events: 0,
+            xids: 0,
+            throttled: false,
+        };
+        MemoryWatch {
+            machine: MemoryAlarm::new(limits),
+            devices: labels.into_iter().map(device).collect(),
+            growth: GrowthWatch::new(limits, Instant::now()),
+            looked: None,
+            telemetry,
+        }
     }
 
     /// Whether an alarm stands, and for what: nothing that needs more memory may be started.
-    pub(super) fn alarm(&self) -> Option<&'static str> {
-        KINDS.iter().zip(&self.alarms).find(|(_, alarm)| alarm.stands()).map(|(kind, _)| *kind)
+    pub(super) fn alarm(&self) -> Option<&str> {
+        if self.machine.stands() {
+            return Some("machine");
+        }
+        self.devices.iter().find(|device| device.alarm.stands()).map(|device| device.kind.as_str())
     }
 
-    /// Looks at the figures, at most once a second; whether an alarm has begun just now.
-    pub(super) fn look(&mut self, source: &dyn EngineSource, device: usize) -> bool {
+    /// Looks at the figures, at most once a second; `serving` is the device that answers.
+    pub(super) fn look(&mut self, source: &dyn EngineSource, serving: usize) -> Vec<News> {
+        let mut news = Vec::new();
         if self.looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY) {
-            return false;
+            return news;
         }
         self.looked = Some(Instant::now());
         if let Some(grown) = resident_bytes().and_then(|own| self.growth.look(Bytes(own), Instant::now())) {
@@ -43,30 +92,112 @@ impl MemoryWatch {
             );
             self.telemetry.count(Metric::MemoryAlarms, Labels::reason("growth"));
         }
-        let figures = [machine(), source.device_memory(device)];
-        let mut begun = false;
-        for ((kind, alarm), figures) in KINDS.into_iter().zip(&mut self.alarms).zip(figures) {
-            let Some((used, total)) = figures else { continue };
-            let labels = Labels::reason(kind);
-            self.telemetry.gauge(Metric::MemoryUsed, labels).set(float64(used.0));
-            self.telemetry.gauge(Metric::MemoryTotal, labels).set(float64(total.0));
-            match alarm.look(used, total) {
-                Some(MemoryNews::Alarm) => {
-                    begun = true;
-                    self.telemetry.count(Metric::MemoryAlarms, labels);
-                    let who =
-                        largest().map_or_else(String::new, |who| format!("; most of this machine's is taken by {who}"));
-                    log::error!(
-                        "memory: {used} of {total} of the {kind}'s memory in use{who}; bundles are not reloaded until it is free again"
-                    );
-                }
-                Some(MemoryNews::Clear) => {
-                    log::warn!("memory: {used} of {total} of the {kind}'s memory in use: enough again")
-                }
-                None => {}
+        if let Some((used, total)) = machine() {
+            let who = || largest().map(|who| format!("; most of it is taken by {who}")).unwrap_or_default();
+            if told(&mut self.machine, "machine", (used, total), who, &self.telemetry) {
+                news.push(News::Short);
             }
         }
-        begun
+        for (index, device) in self.devices.iter_mut().enumerate() {
+            let Some(figures) = source.device_figures(index) else { continue };
+            let who = || who_holds(&figures);
+            let short = told(&mut device.alarm, &device.kind, (figures.used, figures.total), who, &self.telemetry);
+            if short && index == serving {
+                news.push(News::Short);
+            }
+            device.look(index, &figures, index == serving, &self.telemetry, &mut news);
+        }
+        news
+    }
+}
+
+impl DeviceWatch {
+    /// Heat, throttling, memory errors and messages of the driver.
+    fn look(
+        &mut self,
+        index: usize,
+        figures: &DeviceFigures,
+        serving: bool,
+        telemetry: &Telemetry,
+        news: &mut Vec<News>,
+    ) {
+        if let Some(celsius) = figures.temperature_celsius {
+            telemetry.gauge(Metric::DeviceTemperature, Labels::reason(&self.kind)).set(f64::from(celsius));
+        }
+        let throttled = !figures.throttled_by.is_empty();
+        if throttled != std::mem::replace(&mut self.throttled, throttled) {
+            match throttled {
+                true => log::warn!("device {}: clocks are held down: {}", self.label, figures.throttled_by.join(", ")),
+                false => log::info!("device {}: clocks are free again", self.label),
+            }
+        }
+        let mut errors = figures.double_bit_events.saturating_sub(self.double_bit_events);
+        self.double_bit_events = figures.double_bit_events;
+        if let Some(now) = figures.ecc_uncorrected {
+            let before = self.ecc_uncorrected.replace(now);
+            errors = errors.max(now.saturating_sub(before.unwrap_or(now)));
+        }
+        if errors > 0 {
+            telemetry.count(Metric::DeviceErrors, Labels::reason("ecc_uncorrected"));
+            news.push(self.broken(index, &format!("{errors} memory errors that could not be corrected")));
+        }
+        let new = figures.xids.get(self.xids..).unwrap_or_default();
+        self.xids = figures.xids.len();
+        for xid in new {
+            telemetry.count(Metric::DeviceErrors, Labels::reason("xid"));
+            let what = format!("the driver reports Xid {xid}");
+            if BROKEN.contains(xid) {
+                news.push(self.broken(index, &what));
+                continue;
+            }
+            log::warn!("device {}: {what}", self.label);
+            if serving {
+                news.push(News::Doubt(format!("device {}: {what}", self.label)));
+            }
+        }
+    }
+
+    fn broken(&self, device: usize, what: &str) -> News {
+        let what = format!("device {}: {what}", self.label);
+        log::error!("{what}");
+        News::Broken { device, what }
+    }
+}
+
+/// Figures to metrics and log; whether an alarm has begun just now.
+fn told(
+    alarm: &mut MemoryAlarm,
+    kind: &str,
+    (used, total): (Bytes, Bytes),
+    who: impl Fn() -> String,
+    telemetry: &Telemetry,
+) -> bool {
+    let labels = Labels::reason(kind);
+    telemetry.gauge(Metric::MemoryUsed, labels).set(float64(used.0));
+    telemetry.gauge(Metric::MemoryTotal, labels).set(float64(total.0));
+    match alarm.look(used, total) {
+        Some(MemoryNews::Alarm) => {
+            telemetry.count(Metric::MemoryAlarms, labels);
+            log::error!(
+                "memory: {used} of {total} of the {kind}'s memory in use{}; bundles are not reloaded until it is free again",
+                who()
+            );
+            true
+        }
+        Some(MemoryNews::Clear) => {
+            log::warn!("memory: {used} of {total} of the {kind}'s memory in use: enough again");
+            false
+        }
+        None => false,
+    }
+}
+
+/// Who holds a device's memory, as far as its driver tells.
+fn who_holds(figures: &DeviceFigures) -> String {
+    let own = figures.own.map_or_else(String::new, |own| format!(", {own} of it by this process"));
+    match figures.holders.first() {
+        Some(holder) => format!("{own}; most of the rest is taken by {holder}"),
+        None => own,
     }
 }
 
@@ -107,6 +238,64 @@ fn largest() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bundle::Bundle;
+    use crate::engine::Engine;
+    use crate::error::{Error, Result};
+    use crate::run::gpu_watch::Holder;
+    use std::sync::Mutex;
+
+    struct Told(Mutex<DeviceFigures>);
+
+    impl EngineSource for Told {
+        fn load(&self, _: &Bundle, _: f32, _: usize) -> Result<Box<dyn Engine>> {
+            Err(Error::refused("no engine"))
+        }
+        fn device_figures(&self, device: usize) -> Option<DeviceFigures> {
+            (device == 1).then(|| self.0.lock().unwrap().clone())
+        }
+    }
+
+    fn look(change: impl Fn(&mut DeviceFigures), serving: usize) -> Vec<News> {
+        let labels = vec!["0".to_owned(), "1".to_owned()];
+        let limits = MemoryLimits { alarm_share: 2.0, ..MemoryLimits::default() };
+        let mut watch = MemoryWatch::new(limits, Telemetry::new(), labels);
+        watch.devices[1].alarm = MemoryAlarm::new(MemoryLimits::default());
+        let begin = DeviceFigures { total: Bytes::gib(8), ecc_uncorrected: Some(3), ..DeviceFigures::default() };
+        let told = Told(Mutex::new(begin));
+        assert_eq!(watch.look(&told, serving), [], "what was there before is no news");
+        change(&mut told.0.lock().unwrap());
+        assert_eq!(watch.look(&told, serving), [], "not yet");
+        watch.looked = None;
+        let news = watch.look(&told, serving);
+        watch.looked = None;
+        assert_eq!(watch.look(&told, serving), [], "once");
+        news
+    }
+
+    #[test]
+    fn device_errors_are_faults_and_other_messages_ask_for_a_proof() {
+        let broken = |what: &str| News::Broken { device: 1, what: format!("device 1: {what}") };
+        let ecc = look(|figures| figures.ecc_uncorrected = Some(5), 1);
+        assert_eq!(ecc, [broken("2 memory errors that could not be corrected")]);
+        let event = look(|figures| figures.double_bit_events = 1, 1);
+        assert_eq!(event, [broken("1 memory errors that could not be corrected")]);
+        assert_eq!(look(|figures| figures.xids = vec![79], 0), [broken("the driver reports Xid 79")]);
+        let doubt = News::Doubt("device 1: the driver reports Xid 31".into());
+        assert_eq!(look(|figures| figures.xids = vec![31], 1), [doubt]);
+        assert_eq!(look(|figures| figures.xids = vec![31], 0), [], "of a device that only stands by");
+        assert_eq!(look(|figures| figures.used = Bytes::gib(7), 1), [News::Short]);
+        assert_eq!(look(|figures| figures.used = Bytes::gib(7), 0), []);
+        assert_eq!(look(|figures| figures.ecc_uncorrected = None, 1), []);
+    }
+
+    #[test]
+    fn who_takes_the_memory_is_named() {
+        let holder = Holder { process: 42, name: "hog".into(), bytes: Some(Bytes::gib(6)) };
+        let figures = DeviceFigures { own: Some(Bytes::gib(1)), holders: vec![holder], ..DeviceFigures::default() };
+        let text = who_holds(&figures);
+        assert_eq!(text, ", 1.0 GiB of it by this process; most of the rest is taken by `hog` (process 42, 6.0 GiB)");
+        assert_eq!(who_holds(&DeviceFigures::default()), "");
+    }
 
     #[test]
     fn figures_of_this_machine_are_read() {

@@ -9,9 +9,11 @@ mod cameras;
 pub mod clerk;
 pub mod depot;
 pub mod doctor;
+pub mod gpu_watch;
 pub mod host;
 pub mod inject;
 pub mod inspector;
+mod keeper;
 pub mod ledger;
 pub mod machine;
 mod memory;
@@ -26,6 +28,7 @@ pub mod stop;
 mod stream;
 mod teller;
 
+use crate::bundle;
 use crate::bundle::signature::PublicKey;
 use crate::camera::{self, Camera, SourceInfo, SourceKind, SourceSpec};
 use crate::decision::Rule;
@@ -45,6 +48,7 @@ use inspector::{Inspector, Parts, StreamPlace};
 use notify::Supervised;
 use present::Present;
 use ready::Loading;
+use service::standby::Standbys;
 use service::{ReadyParts, Service};
 use source::{BundleEngines, EngineSource};
 use state::StateFolder;
@@ -60,7 +64,7 @@ use teller::{RowSender, Teller};
 
 pub use outlet::OutputOptions;
 pub use service::reload::{ROLLBACK_REQUEST, ReloadDoor, ReloadOptions, Settled};
-pub use service::{Incident, ServiceOptions};
+pub use service::{Incident, ServiceOptions, StandbyLimits};
 
 /// One stream to run.
 #[derive(Debug, Clone)]
@@ -163,9 +167,11 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
     board.set_phase(Phase::Proving);
     let tick = || board.heartbeat();
     let loading = Loading { source: &source, options, tick: &tick, device: 0, before: None, show: Some(&board) };
-    let ready = loading.ready(Arc::clone(&bundle))?;
+    let (device, ready) = first_ready(loading, &bundle, say)?;
     say(&ready.line(since));
-    let present = Present::new(ready.stamp(), Some(ready.proved_at), has_rule);
+    let mut stamp = ready.stamp();
+    stamp.device = service::device_stamp(&*source, device);
+    let present = Present::new(stamp, Some(ready.proved_at), has_rule);
     let streams = options
         .streams
         .iter()
@@ -196,7 +202,16 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
         telemetry: Arc::clone(&telemetry),
     })?;
     let shared = Shared { options, source, telemetry, board, stop: stop.clone(), present, clerk: Arc::clone(&clerk) };
-    let kept = ReadyParts { bundle, prover: ready.prover, call_limit: ready.call_limit, proof_cost: ready.proof_cost };
+    let standbys = Standbys::start(&shared, &bundle, device)?;
+    standbys.settle(&|| shared.board.heartbeat(), say);
+    let kept = ReadyParts {
+        bundle,
+        prover: ready.prover,
+        call_limit: ready.call_limit,
+        proof_cost: ready.proof_cost,
+        device,
+        standbys,
+    };
     let service = Service::new(&shared, kept);
     if live {
         say(&service.line());
@@ -205,6 +220,33 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
     let outcome = run.until_the_end(inspector, service, opened, outlet);
     drop(state);
     outcome
+}
+
+/// The engine on the first device that can serve. With several devices, one that fails is passed over and said aloud.
+fn first_ready(loading: Loading<'_>, bundle: &Arc<bundle::Bundle>, say: Say<'_>) -> Result<(usize, ready::Ready)> {
+    let devices = loading.source.devices();
+    for device in 0..devices {
+        let label = loading.source.device_label(device);
+        let memory = loading.source.device_memory(device);
+        match (Loading { device, ..loading }).ready(Arc::clone(bundle)) {
+            Ok(ready) => {
+                if devices > 1 {
+                    let now = loading.source.device_memory(device);
+                    let own = ready.host.memory().allocated;
+                    let cost = keeper::memory_cost(memory, now, keeper::planned(bundle), own);
+                    say(&format!("device {label} serves{cost}"));
+                }
+                return Ok((device, ready));
+            }
+            Err(error) if device + 1 < devices => {
+                let why = error.to_string().replace('\n', " ");
+                log::error!("device {label} cannot serve: {why}");
+                say(&format!("device {label} cannot serve, the next one is tried: {why}"));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::unexpected("there is no device"))
 }
 
 /// The sources of the command line fail at once; those that may be waited for are opened by their threads.

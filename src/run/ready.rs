@@ -136,6 +136,7 @@ impl Ready {
             sha256: self.bundle.id().to_owned(),
             backend: self.host.info().backend.clone(),
             classes: Arc::clone(&self.host.info().classes),
+            device: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! In service: proofs between frames, and the way back after a fault. The guard decides, this carries out.
 
 pub(super) mod reload;
+pub(super) mod standby;
 
 use crate::bundle::Bundle;
 use crate::bundle::golden::{Prover, hard_fault};
@@ -13,7 +14,7 @@ use crate::run::clerk::Clerk;
 use crate::run::host::Host;
 use crate::run::inspector::{Alarm, Inspector, Installed};
 use crate::run::ledger::Ledger;
-use crate::run::memory::MemoryWatch;
+use crate::run::memory::{MemoryWatch, News};
 use crate::run::present::Present;
 use crate::run::ready::{self, Loading, Ready};
 use crate::run::source::EngineSource;
@@ -23,6 +24,8 @@ use crate::sinks::http::{Board, Phase};
 use crate::sinks::row::Row;
 use crate::telemetry::{Labels, Metric, Telemetry};
 use reload::{ReloadOptions, Reloader};
+pub use standby::StandbyLimits;
+use standby::Standbys;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -48,6 +51,11 @@ pub struct ServiceOptions {
     pub memory: MemoryLimits,
     /// How bundles are replaced while the line runs.
     pub reload: ReloadOptions,
+    /// Ordinals of the GPUs in the order in which they are used: the first serves, the others stand by. Empty: the one GPU
+    /// of the engine's options.
+    pub devices: Vec<u32>,
+    /// How engines that stand by are looked after.
+    pub standby: StandbyLimits,
 }
 
 impl Default for ServiceOptions {
@@ -62,6 +70,8 @@ impl Default for ServiceOptions {
             ladder: LadderLimits::default(),
             memory: MemoryLimits::default(),
             reload: ReloadOptions::default(),
+            devices: Vec::new(),
+            standby: StandbyLimits::default(),
         }
     }
 }
@@ -109,6 +119,8 @@ pub(super) struct Service<'a> {
     clerk: Arc<Clerk>,
     memory: MemoryWatch,
     reloader: Reloader,
+    standbys: Standbys,
+    looked_at_devices: Option<Instant>,
     /// The engine being loaded is the one before, asked for by hand.
     rolling_back: bool,
     looked_for_rollback: Instant,
@@ -120,6 +132,7 @@ impl<'a> Service<'a> {
         let options = shared.options;
         let mut ladder = Ladder::new(options.service.ladder);
         ladder.resources(false, shared.source.devices().saturating_sub(1));
+        let kinds = (0..shared.source.devices()).map(|device| shared.source.device_label(device)).collect();
         let mut service = Service {
             options,
             source: Arc::clone(&shared.source),
@@ -130,8 +143,8 @@ impl<'a> Service<'a> {
             bundle: ready.bundle,
             last_good: None,
             prover: ready.prover,
-            device: 0,
-            proved_device: 0,
+            device: ready.device,
+            proved_device: ready.device,
             ladder,
             schedule: ProofSchedule::new(options.service.proofs, ready.proof_cost, Instant::now()),
             ledger: Ledger::new(options.service.state.as_deref()),
@@ -140,8 +153,10 @@ impl<'a> Service<'a> {
             suspicious: false,
             incidents: Vec::new(),
             clerk: Arc::clone(&shared.clerk),
-            memory: MemoryWatch::new(options.service.memory, Arc::clone(&shared.telemetry)),
+            memory: MemoryWatch::new(options.service.memory, Arc::clone(&shared.telemetry), kinds),
             reloader: Reloader::new(&options.bundle),
+            standbys: ready.standbys,
+            looked_at_devices: None,
             rolling_back: false,
             looked_for_rollback: Instant::now(),
         };
@@ -174,9 +189,8 @@ impl<'a> Service<'a> {
     /// # Errors
     /// When recovery gives up.
     pub(super) fn between_frames(&mut self, inspector: &mut Inspector, frame_waits: bool) -> Result<()> {
-        if self.memory.look(&*self.source, self.device) {
-            self.prove_after_alarm(inspector, "memory is short")?;
-        }
+        self.look_at_memory(inspector)?;
+        self.show_devices();
         self.reload_step(inspector)?;
         let now = Instant::now();
         if !self.schedule.due_in(now).is_zero() || (frame_waits && !self.schedule.is_overdue(now)) {
@@ -204,6 +218,21 @@ impl<'a> Service<'a> {
                 self.heal(inspector, alarm)
             }
         }
+    }
+
+    fn look_at_memory(&mut self, inspector: &mut Inspector) -> Result<()> {
+        for news in self.memory.look(&*self.source, self.device) {
+            match news {
+                News::Short => self.prove_after_alarm(inspector, "memory is short")?,
+                News::Doubt(what) => self.prove_after_alarm(inspector, &what)?,
+                News::Broken { device, what } if device == self.device => {
+                    self.failed(&what);
+                    self.heal(inspector, Alarm { cause: Some(Cause::DeviceLost), what, frame: None, stuck: false })?;
+                }
+                News::Broken { device, what } => self.distrust_standby(device, &what),
+            }
+        }
+        Ok(())
     }
 
     /// Acts on what the inspector has seen. READY is red by then when it is a fault.
@@ -347,7 +376,7 @@ impl<'a> Service<'a> {
     fn wait_for_stuck_call(&self, inspector: &mut Inspector, alarm: &mut Alarm) {
         let board = &self.board;
         alarm.stuck = false;
-        if inspector.host().comes_back(self.options.service.patience, &|| board.heartbeat()) {
+        if inspector.host().comes_back(self.patience(), &|| board.heartbeat()) {
             alarm.cause = Some(Cause::Slow);
         } else {
             alarm.cause = Some(Cause::DeviceLost);
@@ -407,13 +436,7 @@ impl<'a> Service<'a> {
                 }
                 None => Err(Error::unexpected("there is no other bundle that worked")),
             },
-            Step::StandbyDevice => {
-                self.device += 1;
-                let left = self.source.devices().saturating_sub(self.device + 1);
-                self.ladder.resources(self.last_good.is_some(), left);
-                log::warn!("recovery: going on with device {}", self.device);
-                self.rebuild(inspector, Arc::clone(&self.bundle))
-            }
+            Step::StandbyDevice => self.to_standby(inspector),
         }
     }
 
@@ -451,7 +474,8 @@ impl<'a> Service<'a> {
         let bundle = Arc::clone(&ready.bundle);
         let manifest = bundle.manifest();
         let rule = manifest.decision.as_ref().map(|rule| Rule::new(rule, &manifest.classes)).transpose()?;
-        let stamp = ready.stamp();
+        let mut stamp = ready.stamp();
+        stamp.device = device_stamp(&*self.source, self.device);
         let has_rule = rule.is_some();
         let changed = bundle.id() != self.bundle.id();
         let guards = if changed { inspector.guards_for(manifest)? } else { Vec::new() };
@@ -470,6 +494,9 @@ impl<'a> Service<'a> {
         self.call_limit = ready.call_limit;
         self.next_golden = 0;
         self.schedule = ProofSchedule::new(self.options.service.proofs, ready.proof_cost, Instant::now());
+        if changed {
+            self.standbys_follow();
+        }
         Ok((host, prover))
     }
 }
@@ -480,6 +507,15 @@ pub(super) struct ReadyParts {
     pub(super) prover: Prover,
     pub(super) call_limit: Duration,
     pub(super) proof_cost: Duration,
+    /// The device it runs on.
+    pub(super) device: usize,
+    /// The other devices.
+    pub(super) standbys: Standbys,
+}
+
+/// What results say of the device, where there are several.
+pub(super) fn device_stamp(source: &dyn EngineSource, device: usize) -> Option<String> {
+    (source.devices() > 1).then(|| source.device_label(device))
 }
 
 /// The first characters of a bundle id.

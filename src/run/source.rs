@@ -7,9 +7,11 @@ use crate::engine::Engine;
 use crate::engine::cpu::CpuOptions;
 use crate::engine::tensorrt::GpuOptions;
 use crate::error::Result;
+use crate::run::gpu_watch::{DeviceFigures, GpuWatch};
 use crate::run::{Options, machine};
-use crate::units::{Bytes, count32};
+use crate::units::Bytes;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Opens bundles and loads engines from them. Shared by the run's threads; loading happens on the engine's own thread.
 pub trait EngineSource: Send + Sync {
@@ -33,14 +35,25 @@ pub trait EngineSource: Send + Sync {
         1
     }
 
+    /// What people and results call device `device`.
+    fn device_label(&self, device: usize) -> String {
+        device.to_string()
+    }
+
     /// Puts something between a camera and the run; nothing by default.
     fn fit_camera(&self, _stream: &str, camera: Box<dyn Camera>) -> Box<dyn Camera> {
         camera
     }
 
-    /// Memory of device `device`: in use by all programs, and in all. `None` where the device has none of its own.
+    /// Memory of device `device` at this moment: in use by all programs, and in all. `None` where the device has none of
+    /// its own.
     fn device_memory(&self, _device: usize) -> Option<(Bytes, Bytes)> {
         None
+    }
+
+    /// What is known of device `device` without asking it now; never waits for a driver.
+    fn device_figures(&self, device: usize) -> Option<DeviceFigures> {
+        self.device_memory(device).map(|(used, total)| DeviceFigures { used, total, ..DeviceFigures::default() })
     }
 }
 
@@ -49,20 +62,33 @@ pub trait EngineSource: Send + Sync {
 pub struct BundleEngines {
     /// How engines on the CPU are made.
     pub cpu: CpuOptions,
-    /// How engines on a GPU are made; devices are counted from its first one.
+    /// How engines on a GPU are made.
     pub gpu: GpuOptions,
+    /// Ordinals of the GPUs in the order in which they are used; empty: the one of `gpu`.
+    pub devices: Vec<u32>,
     /// The key that every bundle must be signed with.
     pub trust: Option<PublicKey>,
+    watch: Arc<GpuWatch>,
 }
 
 impl BundleEngines {
     /// As `options` ask for them.
     pub fn of(options: &Options) -> Self {
-        BundleEngines { cpu: options.cpu.clone(), gpu: options.gpu.clone(), trust: options.trust.clone() }
+        BundleEngines {
+            cpu: options.cpu.clone(),
+            gpu: options.gpu.clone(),
+            devices: options.service.devices.clone(),
+            trust: options.trust.clone(),
+            watch: Arc::default(),
+        }
+    }
+
+    fn ordinal(&self, device: usize) -> u32 {
+        self.devices.get(device).copied().unwrap_or(self.gpu.device)
     }
 
     fn gpu(&self, device: usize) -> GpuOptions {
-        GpuOptions { device: self.gpu.device.saturating_add(count32(device)), ..self.gpu.clone() }
+        GpuOptions { device: self.ordinal(device), ..self.gpu.clone() }
     }
 }
 
@@ -73,13 +99,43 @@ impl EngineSource for BundleEngines {
             key.check(&bundle)?;
         }
         if !machine::is_for_cpu(&bundle) {
-            // Known before anything else is started; the plan is read again when the engine is loaded.
-            machine::plan_for_this_machine(&bundle, &self.gpu)?;
+            // Known before anything else is started; the plan is read again when the engine is loaded. One device that
+            // fits is enough: a broken one must not keep the line from starting on the other.
+            let mut fits = Ok(());
+            for device in 0..self.devices() {
+                fits = machine::plan_for_this_machine(&bundle, &self.gpu(device)).map(drop);
+                if fits.is_ok() {
+                    break;
+                }
+            }
+            fits?;
+            self.watch.begin((0..self.devices()).map(|device| self.ordinal(device)).collect());
         }
         Ok(bundle)
     }
 
     fn load(&self, bundle: &Bundle, score_floor: f32, device: usize) -> Result<Box<dyn Engine>> {
         machine::load(bundle, score_floor, &self.cpu, &self.gpu(device))
+    }
+
+    fn devices(&self) -> usize {
+        self.devices.len().max(1)
+    }
+
+    /// The GPU's ordinal; further engines on one GPU carry a number behind it.
+    fn device_label(&self, device: usize) -> String {
+        let ordinal = self.ordinal(device);
+        match self.devices.iter().take(device).filter(|before| **before == ordinal).count() {
+            0 => ordinal.to_string(),
+            before => format!("{ordinal}:{}", before + 1),
+        }
+    }
+
+    fn device_memory(&self, device: usize) -> Option<(Bytes, Bytes)> {
+        self.watch.memory(device)
+    }
+
+    fn device_figures(&self, device: usize) -> Option<DeviceFigures> {
+        self.watch.figures(device)
     }
 }

@@ -9,7 +9,7 @@ mod preview;
 mod routes;
 mod snapshot;
 
-pub use board::{Board, BoardSink, Phase, StreamSetup};
+pub use board::{Board, BoardSink, DeviceState, DeviceView, Phase, StreamSetup};
 pub use snapshot::Limits;
 
 use crate::error::{Error, Result};

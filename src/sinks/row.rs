@@ -63,6 +63,8 @@ pub struct EngineStamp {
     pub backend: String,
     /// Class names, index = class id.
     pub classes: Arc<[String]>,
+    /// The device that answered, where there are several.
+    pub device: Option<String>,
 }
 
 impl Row {
@@ -101,6 +103,9 @@ impl Row {
         out.text("},\"engine\":{\"bundle\":").value(&*self.engine.bundle);
         out.text(",\"sha256\":").value(&*self.engine.sha256);
         out.text(",\"backend\":").value(&*self.engine.backend);
+        if let Some(device) = &self.engine.device {
+            out.text(",\"device\":").value(&**device);
+        }
         out.text("}}");
     }
 }
@@ -235,6 +240,7 @@ pub(crate) mod tests {
                 sha256: "ab".repeat(32),
                 backend: "rten 0.27.0".into(),
                 classes: vec!["open".to_owned(), "short \"x\"".to_owned()].into(),
+                device: None,
             }),
             frame: None,
         }

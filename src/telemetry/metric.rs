@@ -90,9 +90,14 @@ metrics! {
     ResultsUnproven, "edge_results_unproven_total", Counter, [], "Results between the last good proof and a failed one.";
     RecoverySteps, "edge_recovery_steps_total", Counter, ["engine", "reason"], "Steps taken on the recovery ladder, by step.";
     Recovery, "edge_recovery_seconds", Histogram, ["engine"], "From a fault of the engine to the proof that it is over.";
-    MemoryUsed, "edge_memory_used_bytes", Gauge, ["reason"], "Memory in use by all programs, of the machine and of the device.";
-    MemoryTotal, "edge_memory_total_bytes", Gauge, ["reason"], "Memory in all, of the machine and of the device.";
-    MemoryAlarms, "edge_memory_alarms_total", Counter, ["reason"], "Alarms of the memory watch: machine, device, or growth of this process.";
+    MemoryUsed, "edge_memory_used_bytes", Gauge, ["reason"], "Memory in use by all programs, of the machine and of each device.";
+    MemoryTotal, "edge_memory_total_bytes", Gauge, ["reason"], "Memory in all, of the machine and of each device.";
+    MemoryAlarms, "edge_memory_alarms_total", Counter, ["reason"], "Alarms of the memory watch: machine, each device, or growth of this process.";
+    StandbysReady, "edge_standbys_ready", Gauge, [], "Engines that stand by on other devices, warm and proved.";
+    StandbyProofs, "edge_standby_proofs_total", Counter, ["reason"], "Known answers asked of engines that stand by: passed, failed.";
+    DeviceChanges, "edge_device_changes_total", Counter, ["reason"], "Times another device went on, by the device that did.";
+    DeviceErrors, "edge_device_errors_total", Counter, ["reason"], "What the driver reports of devices: ecc_uncorrected, xid.";
+    DeviceTemperature, "edge_device_temperature_celsius", Gauge, ["reason"], "Temperature of the chip, by device.";
     Reloads, "edge_reloads_total", Counter, ["engine", "reason"], "Requests for another bundle, by how they ended: swapped, unchanged, refused, rolled_back.";
     MemoryAllocated, "edge_memory_allocated_bytes", Gauge, ["engine"], "Memory of the engine in use.";
     MemoryPeak, "edge_memory_peak_bytes", Gauge, ["engine"], "Highest use of memory by the engine.";
@@ -122,7 +127,7 @@ mod tests {
             assert!(metric.help().ends_with('.'), "{name}: {}", metric.help());
             let unit_fits = match metric.kind() {
                 Kind::Counter => name.ends_with("_total"),
-                Kind::Gauge => name.ends_with("_seconds") || name.ends_with("_bytes") || name == "edge_engine_ready",
+                Kind::Gauge => ["_seconds", "_bytes", "_celsius", "_ready"].iter().any(|unit| name.ends_with(unit)),
                 Kind::Histogram => name.ends_with("_seconds"),
             };
             assert!(unit_fits, "{name} as {:?}", metric.kind());

@@ -6,7 +6,7 @@ use edge_trt::bundle::{self, Bundle, MODEL};
 use edge_trt::camera::{Camera, Capture, SourceInfo, SourceKind, SourceSpec};
 use edge_trt::engine::canned::{CannedAnswer, CannedEngine};
 use edge_trt::engine::{Candidate, ElementType, Engine, EngineInfo, Inference, InputSpec, Layout, MemoryFigures};
-use edge_trt::error::{Error, Result};
+use edge_trt::error::{Error, ErrorKind, Result};
 use edge_trt::frame::{Frame, Picture, PixelPool, StreamName};
 use edge_trt::run::depot::Delivery;
 use edge_trt::run::inject::{Fault, FaultKind, Injected, Injector, Plan, Until};
@@ -103,6 +103,10 @@ pub(crate) struct CannedSource {
     pub(crate) call: Duration,
     /// The bundle with this bias answers not-a-number after so many live frames.
     pub(crate) bad: Option<(f32, u64)>,
+    /// Devices on which nothing can be loaded.
+    pub(crate) broken: Vec<usize>,
+    /// Devices in the order in which engines were loaded.
+    pub(crate) loads: Arc<std::sync::Mutex<Vec<usize>>>,
 }
 
 impl CannedSource {
@@ -113,6 +117,8 @@ impl CannedSource {
             period: Duration::from_millis(5),
             call: Duration::ZERO,
             bad: None,
+            broken: Vec::new(),
+            loads: Arc::default(),
         }
     }
 }
@@ -160,7 +166,11 @@ impl Engine for Counted {
 }
 
 impl EngineSource for CannedSource {
-    fn load(&self, bundle: &Bundle, score_floor: f32, _device: usize) -> Result<Box<dyn Engine>> {
+    fn load(&self, bundle: &Bundle, score_floor: f32, device: usize) -> Result<Box<dyn Engine>> {
+        self.loads.lock().unwrap().push(device);
+        if self.broken.contains(&device) {
+            return Err(Error::new(ErrorKind::Device, "the device does not answer"));
+        }
         let model = bundle.model()?;
         let bias = f32::from_le_bytes([model[0], model[1], model[2], model[3]]);
         if bias >= 1000.0 {
@@ -302,5 +312,5 @@ impl Line {
 
 /// A fault that begins at the 110th live frame.
 pub(crate) fn fault(kind: FaultKind, amount: f64, until: Until) -> Fault {
-    Fault { kind, at: 110, amount, until, frames: 1 }
+    Fault { kind, at: 110, amount, until, frames: 1, device: None }
 }

@@ -40,4 +40,5 @@ mod s03_output_count;
 mod s09_batch_slots;
 mod s11_other_sizes;
 mod shared_models;
+mod standby_device;
 mod ten_thousand_parts;

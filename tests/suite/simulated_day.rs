@@ -108,6 +108,7 @@ impl Day {
             sha256: bundle.id().to_owned(),
             backend: host.info().backend.clone(),
             classes: Arc::clone(&host.info().classes),
+            device: None,
         };
         let inspector = Inspector::new(Parts {
             host,

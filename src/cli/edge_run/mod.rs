@@ -319,7 +319,10 @@ fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
         iou: typed.iou,
         frames: typed.frames,
         duration: typed.duration,
-        service: look_after(typed.state, typed.proof_every, typed.watch),
+        service: ServiceOptions {
+            devices: typed.gpu.devices(&config.gpu),
+            ..look_after(typed.state, typed.proof_every, typed.watch)
+        },
         output: OutputOptions {
             http: http(typed.listen, typed.token_file, typed.read_only, &config.http, live)?,
             terminal: !typed.quiet,

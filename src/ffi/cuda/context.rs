@@ -75,6 +75,27 @@ fn facts(driver: &'static Driver, ordinal: u32) -> Result<DeviceFacts> {
     })
 }
 
+/// Where a device sits, as other libraries name it: `00000000:3B:00.0`.
+///
+/// # Errors
+/// What the driver reports; there is no such device.
+pub fn pci_address(driver: &'static Driver, ordinal: u32) -> Result<String> {
+    const BUS: c_int = 33;
+    const DEVICE: c_int = 34;
+    const DOMAIN: c_int = 50;
+    if ordinal >= driver.device_count() {
+        return Err(Error::machine_lacks(format!("found no GPU {ordinal}")));
+    }
+    let device = device(driver, ordinal)?;
+    let attribute = |which: c_int| -> Result<c_int> {
+        let mut value = 0;
+        // SAFETY: writes one number.
+        let code = unsafe { (driver.functions.device_attribute)(&raw mut value, which, device) };
+        driver.check("cuDeviceGetAttribute", code).map(|()| value)
+    };
+    Ok(format!("{:08X}:{:02X}:{:02X}.0", attribute(DOMAIN)?, attribute(BUS)?, attribute(DEVICE)?))
+}
+
 /// How a thread waits for the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wait {

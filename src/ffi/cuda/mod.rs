@@ -19,7 +19,7 @@ mod module;
 mod stream;
 
 pub use budget::Budget;
-pub use context::{Context, DeviceFacts, MemoryInfo, Wait, devices};
+pub use context::{Context, DeviceFacts, MemoryInfo, Wait, devices, pci_address};
 pub use driver::{Driver, DriverVersion};
 pub use graph::Graph;
 pub use memory::{DeviceBuffer, PinnedBuffer};

@@ -127,6 +127,56 @@ pub struct Board {
     pub(super) started: Instant,
     heartbeat: AtomicU64,
     phase: AtomicU8,
+    devices: Mutex<Vec<DeviceView>>,
+}
+
+/// One device as the pages show it, where there are several.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DeviceView {
+    device: String,
+    /// `serving`, `standby`, `loading` or `down`.
+    role: &'static str,
+    why: Option<String>,
+    proved_at: Option<String>,
+    used_bytes: Option<u64>,
+    total_bytes: Option<u64>,
+    own_bytes: Option<u64>,
+    temperature_celsius: Option<u32>,
+}
+
+/// Memory and heat of a device, as far as its driver tells.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct DeviceState {
+    /// Memory in use by all programs, bytes.
+    pub used_bytes: Option<u64>,
+    /// Memory in all, bytes.
+    pub total_bytes: Option<u64>,
+    /// What this process holds of it, bytes.
+    pub own_bytes: Option<u64>,
+    /// Temperature of the chip.
+    pub temperature_celsius: Option<u32>,
+}
+
+impl DeviceView {
+    /// The device `device` in `role` (`serving`, `standby`, `loading`, `down`), `why` it is down, and when it was last proved.
+    pub fn new(
+        device: String,
+        role: &'static str,
+        why: Option<String>,
+        proved_at: Option<SystemTime>,
+        state: DeviceState,
+    ) -> Self {
+        DeviceView {
+            device,
+            role,
+            why,
+            proved_at: super::snapshot::time_text(proved_at),
+            used_bytes: state.used_bytes,
+            total_bytes: state.total_bytes,
+            own_bytes: state.own_bytes,
+            temperature_celsius: state.temperature_celsius,
+        }
+    }
 }
 
 impl Board {
@@ -138,6 +188,7 @@ impl Board {
             started: Instant::now(),
             heartbeat: AtomicU64::new(0),
             phase: AtomicU8::new(0),
+            devices: Mutex::default(),
         })
     }
 
@@ -161,6 +212,15 @@ impl Board {
     /// Where the run stands.
     pub fn phase(&self) -> Phase {
         PHASES.get(index(u32::from(self.phase.load(Relaxed)))).copied().unwrap_or(Phase::Starting)
+    }
+
+    /// Which device serves and what stands by; empty where there is one device.
+    pub fn show_devices(&self, devices: Vec<DeviceView>) {
+        *self.devices.lock().unwrap_or_else(PoisonError::into_inner) = devices;
+    }
+
+    pub(super) fn devices(&self) -> Vec<DeviceView> {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A frame of `stream` has arrived, whether or not it will be answered. Unknown streams are ignored.

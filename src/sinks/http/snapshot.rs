@@ -1,6 +1,6 @@
 //! The board at one moment, as the pages and `/healthz` get it.
 
-use super::board::{Board, Latest, Phase, Recent, Slot, Totals};
+use super::board::{Board, DeviceView, Latest, Phase, Recent, Slot, Totals};
 use crate::decision::Decision;
 use crate::engine::MemoryFigures;
 use crate::guard::{Reason, Severity, Side, Trust};
@@ -43,6 +43,8 @@ pub(super) struct Snapshot {
     pub(super) phase: Phase,
     pub(super) ready: bool,
     pub(super) engine: EngineView,
+    /// Empty where there is one device.
+    devices: Vec<DeviceView>,
     pub(super) streams: Vec<StreamView>,
 }
 
@@ -180,6 +182,7 @@ impl Snapshot {
             phase,
             ready: phase == Phase::Ready && answering && !engine_fault,
             engine,
+            devices: board.devices(),
             streams,
         }
     }

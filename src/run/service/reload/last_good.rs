@@ -30,8 +30,7 @@ impl Service<'_> {
 
     pub(in crate::run::service) fn set_last_good(&mut self, bundle: Option<Arc<Bundle>>) {
         self.last_good = bundle;
-        let left = self.source.devices().saturating_sub(self.device + 1);
-        self.ladder.resources(self.last_good.is_some(), left);
+        self.ladder.resources(self.last_good.is_some(), self.source.devices().saturating_sub(1));
     }
 
     pub(super) fn keep_copy(&self, bundle: &Arc<Bundle>) {

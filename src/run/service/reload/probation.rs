@@ -55,6 +55,14 @@ impl Service<'_> {
         Ok(())
     }
 
+    /// The device has changed: an engine on the old one is no help any more.
+    pub(in crate::run::service) fn abandon_reload(&mut self, why: &str) {
+        if !matches!(std::mem::replace(&mut self.reloader.stage, Stage::Idle), Stage::Idle) {
+            self.refuse(None, &Error::refused(why));
+        }
+        self.reloader.before = None;
+    }
+
     fn drop_before(&mut self) {
         if let Some(before) = self.reloader.before.take() {
             before.host.close(CLOSE_LIMIT);

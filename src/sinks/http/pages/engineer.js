@@ -119,7 +119,14 @@ function age(milliseconds) {
   return milliseconds < 1000 ? Math.round(milliseconds) + " ms" : duration(milliseconds / 1000);
 }
 
-const engine = new Facts(find("engine"), ["bundle", "backend", "proved", "engine", "memory", "process", "uptime"]);
+/** A device in a few words: its number, what it does, its memory. */
+function deviceLine(device) {
+  const memory = device.total_bytes ? " " + bytes(device.used_bytes) + " / " + bytes(device.total_bytes) : "";
+  const heat = device.temperature_celsius === null ? "" : " " + device.temperature_celsius + " °C";
+  return device.device + " " + text("device_" + device.role) + memory + heat;
+}
+
+const engine = new Facts(find("engine"), ["bundle", "backend", "proved", "engine", "memory", "process", "devices", "uptime"]);
 for (const [address, key] of [["/line", "operator_page"], ["/metrics", "metrics"], ["/healthz", "health"]]) {
   const link = make("a", "", text(key));
   link.href = address;
@@ -139,6 +146,8 @@ listen(
     const memory = facts.memory_bytes;
     engine.set("memory", bytes(memory.allocated) + " / " + text("peak") + " " + bytes(memory.peak));
     engine.set("process", facts.process_resident_bytes ? bytes(facts.process_resident_bytes) : "–");
+    const devices = snapshot.devices.map(deviceLine);
+    engine.set("devices", devices.join("  ·  ") || "–", snapshot.devices.map((device) => device.why || "").join(" "));
     engine.set("uptime", duration(snapshot.uptime_s));
     for (const stream of snapshot.streams) {
       if (!cards.has(stream.name)) {
