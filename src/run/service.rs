@@ -436,7 +436,7 @@ impl<'a> Service<'a> {
                 }
                 None => Err(Error::unexpected("there is no other bundle that worked")),
             },
-            Step::StandbyDevice => self.to_standby(inspector),
+            Step::StandbyDevice => self.go_to_standby(inspector),
         }
     }
 

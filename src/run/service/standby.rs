@@ -169,7 +169,7 @@ fn rank(standing: &Standing) -> u8 {
 
 impl Service<'_> {
     /// Goes on with another device. The failed one is closed and brought back on a thread of its own.
-    pub(super) fn to_standby(&mut self, inspector: &mut Inspector) -> Result<()> {
+    pub(super) fn go_to_standby(&mut self, inspector: &mut Inspector) -> Result<()> {
         let board = Arc::clone(&self.board);
         let (device, ready) = self.standbys.take(&|| board.heartbeat())?;
         let failed = std::mem::replace(&mut self.device, device);
