@@ -103,6 +103,7 @@ fn row(name: &str, station: usize, number: u64) -> Row {
             sha256: "5f1c9e0a77b24c1d".repeat(4),
             backend: "rten 0.27.0".to_owned(),
             classes: vec!["plate".to_owned(), "scratch".to_owned()].into(),
+            device: None,
         }),
         frame: Some(Arc::new(frame)),
     }
