@@ -75,6 +75,7 @@ pub fn estimate(model: &Model, about: &Circumstances<'_>) -> Result<MemoryInputs
                 .unwrap_or(usize::MAX),
             anchors,
             cap: anchors.min(count32(crate::engine::candidates::CAP)),
+            ahead: false,
         },
         overhead: if about.kind == PlatformKind::Discrete { DISCRETE_OVERHEAD } else { Bytes(0) },
         contexts: 1,

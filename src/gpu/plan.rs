@@ -93,7 +93,8 @@ impl MemoryPlan {
         let layout = LaneLayout::new(inputs.shape.clone(), &tensors, activations, 0)?;
         let candidates = layout.keys.bytes + layout.class_ids.bytes + layout.partials.bytes;
         let answers = layout.answers.bytes + layout.rest.map_or(0, |rest| rest.bytes);
-        let named = tensors.iter().sum::<usize>() + activations + layout.staging.bytes + candidates + answers;
+        let staging: usize = layout.stagings().map(|section| section.bytes).sum();
+        let named = tensors.iter().sum::<usize>() + activations + staging + candidates + answers;
         let contexts = inputs.contexts.max(1);
         let line =
             |what: &str, times: u32, each: usize| PlanLine { what: what.into(), times, each: Bytes(count(each)) };
@@ -102,7 +103,7 @@ impl MemoryPlan {
             PlanLine { what: "weights".into(), times: 1, each: inputs.weights },
             line("activations", contexts, activations),
             line("inputs and outputs", contexts, tensors.iter().sum()),
-            line("staging of pictures", contexts, layout.staging.bytes),
+            line("staging of pictures", contexts, staging),
             line("candidates", contexts, candidates),
             line("answers", contexts, answers),
             line("alignment", contexts, layout.end - named),
@@ -261,6 +262,7 @@ mod tests {
                 picture_bytes: 1920 * 1080 * 3,
                 anchors: 8400,
                 cap: 8400,
+                ahead: false,
             },
             overhead: Bytes::mib(400),
             contexts: 2,

@@ -102,6 +102,7 @@ impl Bench {
                     picture_bytes: 700 * 500,
                     anchors: 10,
                     cap: 10,
+                    ahead: false,
                 };
                 let layout = LaneLayout::new(shape, &bytes_of(&tensors), 256, 0)?;
                 let arena = self.budget.reserve(layout.end)?;
@@ -205,6 +206,7 @@ impl Bench {
             picture_bytes: 64,
             anchors: layout.capacity(),
             cap,
+            ahead: false,
         };
         let placed = LaneLayout::new(shape, &bytes_of(&tensors), 256, 0)?;
         let arena = self.budget.reserve(placed.end)?;

@@ -1,6 +1,6 @@
 //! From a plan to an engine in service.
 
-use super::{LaneState, Stager, TensorRtEngine};
+use super::{LaneState, Staged, Stager, TensorRtEngine};
 use crate::engine::candidates::CAP;
 use crate::engine::{ElementType, EngineInfo, InputSpec, Layout};
 use crate::error::{Error, ErrorKind, Result};
@@ -31,6 +31,8 @@ pub struct GpuOptions {
     pub largest_picture: Bytes,
     /// Runs that can be in flight at once.
     pub lanes: u32,
+    /// Whether the next pictures may be copied while a run is in flight: a second staging memory a lane.
+    pub ahead: bool,
     /// GPU memory that the engine may take; `None`: 80 percent of the device's.
     pub budget: Option<Bytes>,
 }
@@ -43,6 +45,7 @@ impl Default for GpuOptions {
             search: Search::new(None),
             largest_picture: LARGEST_PICTURE,
             lanes: 1,
+            ahead: false,
             budget: None,
         }
     }
@@ -129,7 +132,8 @@ pub fn load(
             log::warn!("the network cannot be recorded as a CUDA graph, its steps are launched one by one: {reason}");
         }
         lane.set_floor(score_floor)?;
-        lanes.push(LaneState { lane, frames: vec![], filled: 0 });
+        let staged = layout.stagings().map(|_| Staged::default()).collect();
+        lanes.push(LaneState { lane, staged });
     }
     let after = context.memory()?;
     let figures = LoadFigures {
@@ -175,6 +179,7 @@ fn lay_out(plan: &Plan<'_>, engine: &Arc<Deserialized>, options: &GpuOptions) ->
             .max(index(input.channels).saturating_mul(input.size.pixels())),
         anchors: plan.layout.capacity(),
         cap: plan.layout.capacity().min(count32(CAP)),
+        ahead: options.ahead,
     };
     let tensors = engine.tensors().iter().map(tensor_bytes).collect::<Result<Vec<_>>>()?;
     let activations = usize::try_from(engine.context_memory()?.0).unwrap_or(usize::MAX).max(256);

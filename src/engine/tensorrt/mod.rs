@@ -37,7 +37,14 @@ pub struct TensorRtEngine {
 /// A lane and what lies in it.
 struct LaneState {
     lane: Lane,
-    /// Frames in its slots, in order; the slots behind them are unused.
+    /// What lies in each of its staging memories.
+    staged: Vec<Staged>,
+}
+
+/// What lies in one staging memory.
+#[derive(Default)]
+struct Staged {
+    /// Frames in the slots, in order; the slots behind them are unused.
     frames: Vec<(FrameTag, Letterbox)>,
     /// Slots that hold a picture.
     filled: u32,
@@ -85,10 +92,11 @@ impl TensorRtEngine {
         self.lanes.get_mut(lane).ok_or_else(|| Error::unexpected(format!("found lane {lane}, expected below {known}")))
     }
 
-    /// Puts frames into a lane, in order; slots without a frame answer nothing.
+    /// Puts frames into a lane for its next run, in order; slots without a frame answer nothing. With [`GpuOptions::ahead`] also
+    /// while a run is in flight.
     ///
     /// # Errors
-    /// As [`Engine::infer`]; the lane is in flight.
+    /// As [`Engine::infer`]; the lane is in flight, or its next pictures were sent ahead already.
     pub fn stage(&mut self, lane: usize, frames: &[&Frame]) -> Result<()> {
         check_batch(&self.info, frames)?;
         let known = self.lanes.len();
@@ -96,16 +104,20 @@ impl TensorRtEngine {
             .lanes
             .get_mut(lane)
             .ok_or_else(|| Error::unexpected(format!("found lane {lane}, expected below {known}")))?;
-        state.frames.clear();
+        let next = state.lane.next_set();
+        let Some(staged) = state.staged.get_mut(next) else {
+            return Err(Error::unexpected(format!("found no staging memory {next}")));
+        };
+        staged.frames.clear();
         for (slot, frame) in (0..).zip(frames) {
             let letterbox = self.stager.stage(&mut state.lane, slot, &frame.picture)?;
-            state.frames.push((frame.tag(), letterbox));
+            staged.frames.push((frame.tag(), letterbox));
         }
         let used = count32(frames.len());
-        for slot in used..state.filled {
+        for slot in used..staged.filled {
             state.lane.stage(slot, None)?;
         }
-        state.filled = used;
+        staged.filled = used;
         Ok(())
     }
 
@@ -116,6 +128,14 @@ impl TensorRtEngine {
     pub fn stage_again(&mut self, lane: usize) -> Result<()> {
         self.lane(lane)?.lane.stage_again();
         Ok(())
+    }
+
+    /// Starts to copy what was staged for a lane's next run, also while one is in flight; nothing without [`GpuOptions::ahead`].
+    ///
+    /// # Errors
+    /// As [`Engine::infer`].
+    pub fn send_ahead(&mut self, lane: usize) -> Result<()> {
+        self.lane(lane)?.lane.send_ahead()
     }
 
     /// Starts a run of what was staged.
@@ -198,7 +218,8 @@ impl LaneState {
         self.lane.wait()?;
         let timings = timings(&self.lane.times()?);
         let mut rest_fetched = false;
-        for (slot, (tag, letterbox)) in (0..).zip(&self.frames) {
+        let frames = self.staged.get(self.lane.running_set()).map_or(&[][..], |staged| &staged.frames);
+        for (slot, (tag, letterbox)) in (0..).zip(frames) {
             let mut candidates = spare.pop().map(|answer| answer.candidates).unwrap_or_default();
             let stats = answers::read(&mut self.lane, slot, &mut rest_fetched, &mut candidates)?;
             answers.push(Inference { tag: tag.clone(), letterbox: *letterbox, candidates, stats, timings });

@@ -1,7 +1,7 @@
 //! The project's kernels and their launches.
 
 use super::decode::{Decode, GATHER_THREADS, SCAN_THREADS};
-use super::layout::LaneLayout;
+use super::layout::{LaneLayout, Section};
 use crate::error::{Error, Result};
 use crate::ffi::cuda::{Context, DeviceBuffer, Kernel, Module, Stream};
 use crate::units::count;
@@ -62,8 +62,14 @@ impl Kernels {
         &self.context
     }
 
-    /// Enqueues the letterbox of every slot.
-    pub(super) fn preprocess(&self, arena: &DeviceBuffer, layout: &LaneLayout, stream: &Stream) -> Result<()> {
+    /// Enqueues the letterbox of every slot of `staging`.
+    pub(super) fn preprocess(
+        &self,
+        arena: &DeviceBuffer,
+        layout: &LaneLayout,
+        staging: Section,
+        stream: &Stream,
+    ) -> Result<()> {
         const BLOCK: [u32; 3] = [32, 8, 1];
         let shape = &layout.shape;
         let element_bytes = [4, 2, 1].get(crate::units::index(self.element)).copied().unwrap_or(u64::MAX);
@@ -72,7 +78,7 @@ impl Kernels {
             pixels.saturating_mul(u64::from(shape.batch)).saturating_mul(element_bytes) == count(input.bytes)
         });
         let input = input.ok_or_else(|| Error::unexpected(format!("found no input tensor that fits {shape:?}")))?;
-        let slots = layout.first_slot();
+        let slots = staging.first_slot();
         let staging = arena.part(slots.offset, slots.bytes)?;
         let target = arena.part(input.offset, input.bytes)?;
         let slot_bytes = count(layout.slot_bytes);
@@ -92,16 +98,17 @@ impl Kernels {
         unsafe { self.preprocess.launch(grid, BLOCK, stream, &arguments) }
     }
 
-    /// Enqueues the search for candidates in every picture's output.
+    /// Enqueues the search for candidates in every picture's output, above the floor of `staging`.
     pub(super) fn candidates(
         &self,
         arena: &DeviceBuffer,
         layout: &LaneLayout,
         decode: &Decode,
+        staging: Section,
         stream: &Stream,
     ) -> Result<()> {
-        let at = |section: super::Section| arena.part(section.offset, section.bytes);
-        let floor = at(layout.staging)?;
+        let at = |section: Section| arena.part(section.offset, section.bytes);
+        let floor = at(staging)?;
         let (keys, class_ids, partials) = (at(layout.keys)?, at(layout.class_ids)?, at(layout.partials)?);
         let (answers, rest) = (at(layout.answers)?, layout.rest.map_or(Ok(0), at)?);
         let batch = layout.shape.batch;

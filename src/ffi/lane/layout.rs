@@ -29,6 +29,8 @@ pub struct LaneShape {
     pub anchors: u32,
     /// Most boxes a picture.
     pub cap: u32,
+    /// Whether the pictures of the next run can be copied while one is in flight: a second staging memory.
+    pub ahead: bool,
 }
 
 /// A part of the arena.
@@ -51,6 +53,8 @@ pub struct LaneLayout {
     pub activations: Section,
     /// Floor and slots as they come from the host.
     pub staging: Section,
+    /// The same again, for the run after; only with [`LaneShape::ahead`].
+    pub staging_ahead: Option<Section>,
     /// One slot of staging.
     pub slot_bytes: usize,
     /// Sort keys.
@@ -65,6 +69,13 @@ pub struct LaneLayout {
     pub rest: Option<Section>,
     /// First byte behind the lane.
     pub end: usize,
+}
+
+impl Section {
+    /// Where the slots start in a staging memory.
+    pub(super) fn first_slot(self) -> Section {
+        Section { offset: self.offset + FLOOR_BYTES, bytes: self.bytes - FLOOR_BYTES }
+    }
 }
 
 impl LaneLayout {
@@ -87,6 +98,7 @@ impl LaneLayout {
             .and_then(|bytes| bytes.checked_next_multiple_of(ALIGNMENT))
             .ok_or_else(too_large)?;
         let times = |bytes: usize| batch.checked_mul(bytes).ok_or_else(too_large);
+        let staging_bytes = times(slot_bytes)?.checked_add(FLOOR_BYTES).ok_or_else(too_large)?;
         let anchors = index(shape.anchors);
         let blocks = index(shape.anchors.div_ceil(SCAN_THREADS));
         let rest = index(shape.cap.saturating_sub(FRONT_BOXES));
@@ -94,7 +106,8 @@ impl LaneLayout {
         Ok(LaneLayout {
             tensors,
             activations: place(activation_bytes)?,
-            staging: place(times(slot_bytes)?.checked_add(FLOOR_BYTES).ok_or_else(too_large)?)?,
+            staging: place(staging_bytes)?,
+            staging_ahead: if shape.ahead { Some(place(staging_bytes)?) } else { None },
             slot_bytes,
             keys: place(times(8 * anchors.next_power_of_two())?)?,
             class_ids: place(times(4 * anchors)?)?,
@@ -118,9 +131,9 @@ impl LaneLayout {
         Ok(start..start + self.slot_bytes)
     }
 
-    /// Where the slots start in the arena.
-    pub(super) fn first_slot(&self) -> Section {
-        Section { offset: self.staging.offset + FLOOR_BYTES, bytes: self.staging.bytes - FLOOR_BYTES }
+    /// The staging memories: one, or two with [`LaneShape::ahead`].
+    pub fn stagings(&self) -> impl Iterator<Item = Section> {
+        std::iter::once(self.staging).chain(self.staging_ahead)
     }
 
     /// Bytes in front of a slot's pixels.

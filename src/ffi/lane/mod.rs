@@ -1,14 +1,16 @@
 //! One lane of the GPU: pinned staging → letterbox kernel → network → candidate kernels → pinned answers.
 //!
 //! Everything behind the copy of the pictures is recorded once as a CUDA graph; the copies go in front of it on the same stream,
-//! because their length changes with the picture. A lane is either being filled or in flight, never both: that is what makes the
-//! asynchronous copies sound, and every method checks it.
+//! because their length changes with the picture. A staging memory is either being filled or in flight, never both: that is what
+//! makes the asynchronous copies sound, and every method checks it. A lane with a second staging memory ([`LaneShape::ahead`]) takes
+//! the next pictures, and copies them, while a run is in flight: the next graph then starts without waiting for the bus.
 
 mod answer;
 mod decode;
 mod head;
 mod kernels;
 mod layout;
+mod set;
 
 pub use answer::{Answer, AnswerBox, FRONT_BOXES};
 pub use decode::{Decode, DecodeKind};
@@ -21,7 +23,7 @@ use super::cuda::{DeviceBuffer, Event, Graph, PinnedBuffer, Stream, Wait};
 use super::tensorrt;
 use crate::error::{Error, Result};
 use crate::units::{count, index};
-use head::HEAD_BYTES;
+use set::StagingSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,22 +42,23 @@ pub struct DeviceTimes {
 
 /// A lane. Dropping waits for its work.
 pub struct Lane {
-    graph: Option<Graph>,
+    /// Their graphs are dropped before what they use.
+    sets: Vec<StagingSet>,
     bare: Option<Graph>,
     network: Option<tensorrt::Context>,
     kernels: Kernels,
     layout: LaneLayout,
     decode: Decode,
     arena: Arc<DeviceBuffer>,
-    staging: PinnedBuffer,
     answers: PinnedBuffer,
     rest: Option<PinnedBuffer>,
     stream: Arc<Stream>,
-    marks: [Event; 5],
-    /// Bytes of each slot that the next run copies.
-    pending: Vec<usize>,
-    /// Bytes that lie in each slot.
-    staged: Vec<usize>,
+    /// Copies ahead of their run; only with two sets.
+    copy_stream: Option<Arc<Stream>>,
+    /// Start, letterboxed, network done, all done.
+    marks: [Event; 4],
+    /// The set of the run in flight, or of the last one.
+    running: usize,
     in_flight: bool,
     graph_refused: Option<String>,
 }
@@ -109,21 +112,22 @@ impl Lane {
         let context = kernels.context();
         let decode = decode.placed(arena, tensors, &layout)?;
         let event = || Event::new(context, wait);
+        let batch = layout.shape.batch;
+        let sets = layout.stagings().map(|section| StagingSet::new(context, section, batch, wait));
         let mut lane = Lane {
-            graph: None,
+            sets: sets.collect::<Result<_>>()?,
             bare: None,
             network,
             kernels: kernels.clone(),
-            staging: PinnedBuffer::new(context, layout.staging.bytes)?,
             answers: PinnedBuffer::new(context, layout.answers.bytes)?,
-            pending: vec![HEAD_BYTES; index(layout.shape.batch)],
-            staged: vec![HEAD_BYTES; index(layout.shape.batch)],
+            copy_stream: layout.staging_ahead.map(|_| Stream::new(context)).transpose()?,
+            running: 0,
             rest: layout.rest.map(|rest| PinnedBuffer::new(context, rest.bytes)).transpose()?,
             layout,
             decode,
             arena: Arc::clone(arena),
             stream: Stream::new(context)?,
-            marks: [event()?, event()?, event()?, event()?, event()?],
+            marks: [event()?, event()?, event()?, event()?],
             in_flight: false,
             graph_refused: None,
         };
@@ -131,10 +135,12 @@ impl Lane {
         Ok(lane)
     }
 
-    /// First run and recording.
+    /// First runs and recording.
     fn start(&mut self) -> Result<()> {
-        self.submit()?;
-        self.wait()?;
+        for _ in 0..self.sets.len() {
+            self.submit()?;
+            self.wait()?;
+        }
         match self.record_graphs() {
             Ok(()) => Ok(()),
             Err(error) => {
@@ -147,9 +153,12 @@ impl Lane {
 
     fn record_graphs(&mut self) -> Result<()> {
         let stream = Arc::clone(&self.stream);
-        // SAFETY: the arena, the pinned buffers, the events and the kernels live in this lane beside the graph, which is dropped
-        // first (field order) and waits; `in_flight` keeps the host's hands off while it runs.
-        self.graph = Some(unsafe { Graph::record(&stream, vec![], || self.enqueue_steps(true)) }?);
+        for set in 0..self.sets.len() {
+            // SAFETY: the arena, the pinned buffers, the events and the kernels live in this lane beside the graph, which is dropped
+            // first (field order) and waits; `in_flight` keeps the host's hands off while it runs.
+            let graph = unsafe { Graph::record(&stream, vec![], || self.enqueue_steps(set, true)) }?;
+            self.sets[set].graph = Some(graph);
+        }
         if let Some(network) = &mut self.network {
             // SAFETY: as above.
             self.bare = Some(unsafe { Graph::record(&stream, vec![], || network.enqueue(&stream)) }?);
@@ -158,16 +167,16 @@ impl Lane {
     }
 
     /// Letterbox, network, candidates, answers back.
-    fn enqueue_steps(&mut self, recording: bool) -> Result<()> {
-        let (stream, layout) = (&self.stream, &self.layout);
-        self.kernels.preprocess(&self.arena, layout, stream)?;
+    fn enqueue_steps(&mut self, set: usize, recording: bool) -> Result<()> {
+        let (stream, layout, staging) = (&self.stream, &self.layout, self.sets[set].section);
+        self.kernels.preprocess(&self.arena, layout, staging, stream)?;
         let mark = |event: &Event| if recording { event.record_in_graph(stream) } else { event.record(stream) };
-        mark(&self.marks[2])?;
+        mark(&self.marks[1])?;
         if let Some(network) = &mut self.network {
             network.enqueue(stream)?;
         }
-        mark(&self.marks[3])?;
-        self.kernels.candidates(&self.arena, layout, &self.decode, stream)?;
+        mark(&self.marks[2])?;
+        self.kernels.candidates(&self.arena, layout, &self.decode, staging, stream)?;
         // SAFETY: arena and answers live in this lane, whose drop waits; `in_flight` keeps readers out until then.
         unsafe { self.arena.copy_to(layout.answers.offset, &self.answers, stream) }
     }
@@ -186,37 +195,82 @@ impl Lane {
         if self.in_flight { Err(Error::unexpected("found a lane in flight, expected `wait` first")) } else { Ok(()) }
     }
 
-    /// Puts a picture into a slot, or marks the slot as unused; from the next run on.
+    /// The set that the next run takes its pictures from.
+    pub fn next_set(&self) -> usize {
+        (self.running + 1) % self.sets.len()
+    }
+
+    /// The set of the run in flight, or of the last one.
+    pub fn running_set(&self) -> usize {
+        self.running
+    }
+
+    /// The set that may be filled now.
+    fn open_set(&mut self) -> Result<&mut StagingSet> {
+        if self.sets.len() < 2 {
+            self.must_be_idle()?;
+        }
+        let next = self.next_set();
+        Ok(&mut self.sets[next])
+    }
+
+    /// Puts a picture into a slot of the next run, or marks the slot as unused. With one staging memory a slot keeps its picture from
+    /// run to run; with two every run is staged anew.
     ///
     /// # Errors
-    /// In flight, no such slot, or a picture whose head does not fit its pixels or its weights.
+    /// In flight with one staging memory, already sent ahead, no such slot, or a picture whose head does not fit its pixels or
+    /// weights.
     pub fn stage(&mut self, slot: u32, picture: Option<&StagedPicture<'_>>) -> Result<()> {
-        self.must_be_idle()?;
-        let range = self.layout.slot(slot)?;
-        let bytes = &mut self.staging.as_mut_slice()[range];
-        let written = match picture {
-            Some(picture) => picture.write(&self.layout, bytes)?,
-            None => {
-                Head::write_unused(bytes);
-                HEAD_BYTES
-            }
-        };
-        (self.pending[index(slot)], self.staged[index(slot)]) = (written, written);
-        Ok(())
+        self.open_set()?;
+        let next = self.next_set();
+        self.sets[next].stage(&self.layout, slot, picture)
     }
 
     /// Lets the next run copy every slot again, as if it had been staged again.
     pub fn stage_again(&mut self) {
-        self.pending.copy_from_slice(&self.staged);
+        let next = self.next_set();
+        self.sets[next].stage_again();
+    }
+
+    /// Starts to copy what was staged for the next run, also while a run is in flight. Without a second staging memory
+    /// [`Lane::submit`] copies, and this does nothing.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn send_ahead(&mut self) -> Result<()> {
+        let next = self.next_set();
+        let (Some(stream), set) = (&self.copy_stream, &mut self.sets[next]) else { return Ok(()) };
+        if set.copied_ahead {
+            return Ok(());
+        }
+        // SAFETY: set and arena live in this lane, whose drop waits for the copy stream; `copied_ahead` keeps writers out until the
+        // run that uses the copy is done. The set's last run is done: two sets take turns and one run is in flight at most.
+        let sent = unsafe { set.enqueue(&self.layout, &self.arena, stream) };
+        set.copied_ahead = sent.is_ok();
+        if sent.is_err() {
+            set.stage_again();
+            if let Err(error) = stream.synchronize() {
+                log::warn!("after a failed copy: {}", error.message());
+            }
+        }
+        sent
     }
 
     /// Candidates below this score are not returned; from the next run on.
     ///
     /// # Errors
-    /// In flight.
+    /// In flight, or what the driver reports.
     pub fn set_floor(&mut self, floor: f32) -> Result<()> {
         self.must_be_idle()?;
-        self.staging.as_mut_slice()[..4].copy_from_slice(&floor.to_le_bytes());
+        for set in &mut self.sets {
+            if std::mem::take(&mut set.copied_ahead) {
+                if let Some(stream) = &self.copy_stream {
+                    stream.synchronize()?;
+                }
+                set.stage_again();
+            }
+            set.set_floor(floor);
+        }
         Ok(())
     }
 
@@ -237,38 +291,28 @@ impl Lane {
                 log::warn!("after a failed run: {}", error.message());
             }
             self.in_flight = false;
+            self.sets.iter_mut().for_each(StagingSet::stage_again);
         }
         submitted
     }
 
-    /// Copies of the slots that changed.
-    fn enqueue_copies(&mut self) -> Result<()> {
-        for (slot, pending) in (0..self.layout.shape.batch).zip(&mut self.pending) {
-            let bytes = std::mem::take(pending);
-            let slot_range = self.layout.slot(slot)?;
-            // The floor lies in front of the first slot.
-            let range = if slot == 0 { 0 } else { slot_range.start }..slot_range.start + bytes;
-            if range.is_empty() {
-                continue;
-            }
-            self.in_flight = true;
-            let offset = self.layout.staging.offset + range.start;
-            // SAFETY: both buffers live in this lane, whose drop waits; `in_flight` keeps writers out until then.
-            unsafe { self.arena.copy_part_from(offset, &self.staging, range, &self.stream) }?;
-        }
-        Ok(())
-    }
-
     fn enqueue_run(&mut self) -> Result<()> {
-        self.marks[0].record(&self.stream)?;
-        self.enqueue_copies()?;
-        self.marks[1].record(&self.stream)?;
+        let next = self.next_set();
         self.in_flight = true;
-        match &mut self.graph {
-            Some(graph) => graph.launch()?,
-            None => self.enqueue_steps(false)?,
+        let set = &mut self.sets[next];
+        if std::mem::take(&mut set.copied_ahead) {
+            set.before(&self.stream)?;
+        } else {
+            // SAFETY: set and arena live in this lane, whose drop waits; `in_flight` keeps writers out until then.
+            unsafe { set.enqueue(&self.layout, &self.arena, &self.stream) }?;
         }
-        self.marks[4].record(&self.stream)
+        self.marks[0].record(&self.stream)?;
+        self.running = next;
+        match &mut set.graph {
+            Some(graph) => graph.launch()?,
+            None => self.enqueue_steps(next, false)?,
+        }
+        self.marks[3].record(&self.stream)
     }
 
     /// Waits for the run; afterwards answers can be read and slots filled.
@@ -277,7 +321,7 @@ impl Lane {
     /// What the driver reports.
     pub fn wait(&mut self) -> Result<()> {
         if self.in_flight {
-            self.marks[4].synchronize()?;
+            self.marks[3].synchronize()?;
             self.in_flight = false;
         }
         Ok(())
@@ -288,7 +332,7 @@ impl Lane {
     /// # Errors
     /// What the driver reports.
     pub fn is_done(&self) -> Result<bool> {
-        Ok(!self.in_flight || self.marks[4].is_done()?)
+        Ok(!self.in_flight || self.marks[3].is_done()?)
     }
 
     /// Enqueues the network alone on whatever lies in its input; to be measured against [`Lane::submit`].
@@ -301,7 +345,7 @@ impl Lane {
             self.bare.as_mut().ok_or_else(|| Error::unexpected("the network could not be recorded as a graph"))?;
         self.marks[0].record(&self.stream)?;
         self.in_flight = true;
-        let submitted = bare.launch().and_then(|()| self.marks[4].record(&self.stream));
+        let submitted = bare.launch().and_then(|()| self.marks[3].record(&self.stream));
         self.unless_failed(submitted)
     }
 
@@ -312,8 +356,13 @@ impl Lane {
     pub fn submit_copies(&mut self) -> Result<()> {
         self.must_be_idle()?;
         self.stage_again();
-        let submitted = self.marks[0].record(&self.stream).and_then(|()| self.enqueue_copies());
-        let submitted = submitted.and_then(|()| self.marks[4].record(&self.stream));
+        let next = self.next_set();
+        self.in_flight = true;
+        let submitted = self.marks[0].record(&self.stream).and_then(|()| {
+            // SAFETY: set and arena live in this lane, whose drop waits; `in_flight` keeps writers out until then.
+            unsafe { self.sets[next].enqueue(&self.layout, &self.arena, &self.stream) }
+        });
+        let submitted = submitted.and_then(|()| self.marks[3].record(&self.stream));
         self.unless_failed(submitted)
     }
 
@@ -323,7 +372,7 @@ impl Lane {
     /// In flight.
     pub fn bare_time(&self) -> Result<Duration> {
         self.must_be_idle()?;
-        self.marks[0].elapsed_until(&self.marks[4])
+        self.marks[0].elapsed_until(&self.marks[3])
     }
 
     /// Device times of the last run.
@@ -333,7 +382,8 @@ impl Lane {
     pub fn times(&self) -> Result<DeviceTimes> {
         self.must_be_idle()?;
         let between = |from: usize| self.marks[from].elapsed_until(&self.marks[from + 1]);
-        Ok(DeviceTimes { copy: between(0)?, prepare: between(1)?, network: between(2)?, decode: between(3)? })
+        let copy = self.sets[self.running].copy_time()?;
+        Ok(DeviceTimes { copy, prepare: between(0)?, network: between(1)?, decode: between(2)? })
     }
 
     /// The answer of one slot: counts and the first boxes.
@@ -406,14 +456,17 @@ impl Lane {
 
     /// Pinned host memory of this lane in bytes.
     pub fn pinned_bytes(&self) -> u64 {
-        count(self.staging.bytes() + self.answers.bytes() + self.rest.as_ref().map_or(0, PinnedBuffer::bytes))
+        let staging: usize = self.sets.iter().map(StagingSet::pinned_bytes).sum();
+        count(staging + self.answers.bytes() + self.rest.as_ref().map_or(0, PinnedBuffer::bytes))
     }
 }
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        if let Err(error) = self.stream.synchronize() {
-            log::warn!("while freeing a lane: {}", error.message());
+        for stream in std::iter::once(&self.stream).chain(&self.copy_stream) {
+            if let Err(error) = stream.synchronize() {
+                log::warn!("while freeing a lane: {}", error.message());
+            }
         }
     }
 }

@@ -2,7 +2,7 @@ use super::head::HEAD_BYTES;
 use super::*;
 
 fn layout() -> LaneLayout {
-    let shape = LaneShape { batch: 2, channels: 3, width: 8, height: 4, picture_bytes: 1000, anchors: 300, cap: 2000 };
+    let shape = LaneShape { batch: 2, channels: 3, width: 8, height: 4, picture_bytes: 1000, anchors: 300, cap: 2000, ahead: false };
     LaneLayout::new(shape, &[768, 12_000], 5000, 10).unwrap()
 }
 
@@ -157,5 +157,53 @@ fn a_lane_runs_on_the_double_and_gives_everything_back() {
     lane.submit().unwrap();
     lane.wait().unwrap();
     assert!(lane.answer(0).is_err());
-    drop((lane, kernels, arena, budget, context));
+    drop((lane, arena, budget));
+    two_sets_take_turns(&tensors, &sizes, &kernels, decode("output0"), &context);
+    drop((kernels, context));
+}
+
+/// The next pictures are copied while a run is in flight; a run reads its own set, and the floor reaches both.
+fn two_sets_take_turns(
+    tensors: &[tensorrt::TensorFacts],
+    sizes: &[usize],
+    kernels: &Kernels,
+    decode: Decode,
+    context: &Arc<crate::ffi::cuda::Context>,
+) {
+    let layout = LaneLayout::new(LaneShape { ahead: true, ..layout().shape }, sizes, 256, 0).unwrap();
+    let arena = Arc::new(DeviceBuffer::new(context, layout.end).unwrap());
+    let mut lane = Lane::without_network(tensors, kernels, &arena, layout.clone(), decode).unwrap();
+    lane.set_floor(0.25).unwrap();
+    let second = layout.staging_ahead.unwrap();
+    let at = layout.slot(0).unwrap().start + layout.pixels_start();
+    let stage = |lane: &mut Lane, value: u8| {
+        let picture = StagedPicture { head: head(), columns: &[], rows: &[], pixels: &[value; 96] };
+        lane.stage(0, Some(&picture))
+    };
+    let first_set = lane.next_set();
+    stage(&mut lane, 1).unwrap();
+    lane.submit().unwrap();
+    assert_eq!((lane.running_set(), lane.next_set()), (first_set, 1 - first_set));
+    stage(&mut lane, 2).unwrap();
+    lane.send_ahead().unwrap();
+    assert!(stage(&mut lane, 3).unwrap_err().message().contains("being copied already"));
+    assert!(lane.submit().is_err(), "one run at a time");
+    lane.wait().unwrap();
+    lane.submit().unwrap();
+    lane.wait().unwrap();
+    assert_eq!(lane.running_set(), 1 - first_set);
+    let sections = [layout.staging, second];
+    for (set, value) in [(first_set, 1), (1 - first_set, 2)] {
+        let staging = lane.read_back(sections[set]).unwrap();
+        assert_eq!((&staging[..4], staging[at]), (&0.25_f32.to_le_bytes()[..], value), "set {set}");
+    }
+    // A new floor also reaches pictures that were sent ahead.
+    stage(&mut lane, 4).unwrap();
+    lane.send_ahead().unwrap();
+    lane.set_floor(0.75).unwrap();
+    lane.submit().unwrap();
+    lane.wait().unwrap();
+    let staging = lane.read_back(sections[lane.running_set()]).unwrap();
+    assert_eq!((&staging[..4], staging[at]), (&0.75_f32.to_le_bytes()[..], 4));
+    assert!(lane.times().is_ok());
 }

@@ -31,7 +31,7 @@ pub(super) fn measure(
 ) -> Result<()> {
     for wait in [Wait::Block, Wait::Spin] {
         let since = Instant::now();
-        let gpu = GpuOptions { lanes: 2, wait, ..options.gpu.clone() };
+        let gpu = GpuOptions { lanes: 2, ahead: true, wait, ..options.gpu.clone() };
         let floor = bundle.manifest().thresholds.lowest_score();
         let mut engine = machine::load_plan(bundle, floor, &gpu)?;
         let loaded_ms = milliseconds(since.elapsed());
@@ -120,10 +120,12 @@ impl<'a> Session<'a> {
         let manifest = bundle.manifest();
         let batch = manifest.input.batch;
         let frames = vec![frame; index(batch)];
-        for lane in 0..engine.lanes() {
-            engine.stage(lane, &frames)?;
-            engine.submit(lane)?;
-            engine.wait(lane)?;
+        for _set in 0..2 {
+            for lane in 0..engine.lanes() {
+                engine.stage(lane, &frames)?;
+                engine.submit(lane)?;
+                engine.wait(lane)?;
+            }
         }
         let detector = Detector::new(&manifest.thresholds, &manifest.classes)?;
         Ok(Session { engine, detector, batch, runs: runs.max(1), word })
@@ -210,14 +212,20 @@ impl<'a> Session<'a> {
         self.engine.wait(index((self.runs + 1) % 2))?;
         let bare = frames / since.elapsed().as_secs_f64();
         let since = Instant::now();
-        self.engine.stage_again(0)?;
-        self.engine.submit(0)?;
-        for run in 1..=self.runs {
-            if run < self.runs {
-                self.engine.stage_again(index(run % 2))?;
-                self.engine.submit(index(run % 2))?;
+        for lane in 0..2.min(self.runs) {
+            self.engine.stage_again(index(lane))?;
+            self.engine.submit(index(lane))?;
+        }
+        for run in 0..self.runs {
+            let (lane, more) = (index(run % 2), run + 2 < self.runs);
+            if more {
+                self.engine.stage_again(lane)?;
+                self.engine.send_ahead(lane)?;
             }
-            self.engine.collect(index((run + 1) % 2), &mut answers)?;
+            self.engine.collect(lane, &mut answers)?;
+            if more {
+                self.engine.submit(lane)?;
+            }
             detect_all(&mut self.detector, self.engine, &mut answers, &mut detections);
         }
         let ours = frames / since.elapsed().as_secs_f64();
