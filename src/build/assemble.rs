@@ -2,6 +2,7 @@
 
 use super::cache_key::CacheKey;
 use super::calibrate::{Calibration, calibrate, one_line};
+use super::compile::readback::add_read_back;
 use super::compile::{Compiled, Compiler, Request, compile};
 use super::gate::report::Subject;
 use super::memory::{self, Circumstances};
@@ -10,7 +11,7 @@ use super::precision::{self, Converted, Task};
 use super::watcher::Watcher;
 use super::{Options, Prepared, batch, inputs, prepare, unchanged};
 use crate::bundle::golden::{self, GoldenFrame, GoldenSet, RecordOptions};
-use crate::bundle::manifest::{Golden, GoldenKind, Precision, SCHEMA};
+use crate::bundle::manifest::{Golden, GoldenKind, Precision, SCHEMA, Source};
 use crate::bundle::{Files, GOLDEN_ANSWERS, MODEL, Manifest, check_output, stage_with};
 use crate::config::{self, Recipe};
 use crate::decision::Rule;
@@ -252,6 +253,9 @@ impl KnownAnswers {
         let origin = match kind {
             GoldenKind::Given => "given",
             GoldenKind::Calibration => "chosen among the calibration pictures",
+            GoldenKind::Synthetic if prepared.source.opset == Source::NO_MODEL => {
+                "drawn, for want of pictures; `--golden DIR` takes real ones"
+            }
             GoldenKind::Synthetic => "drawn, for want of pictures; `--calibration DIR` gives the guard its reference",
         };
         watcher.say(&format!("known answers: {} pictures, {origin}", pictures.len()));
@@ -437,10 +441,20 @@ fn finish(
     files.insert(MODEL.to_owned(), prepared.model_bytes.clone());
     let bytes = files.values().map(|bytes| count(bytes.len())).sum();
     watcher.check_stop()?;
-    let staged = stage_with(&order.output, manifest, &files, |id| match (&order.compiler, compiled) {
-        (Compiler::Plan(plan), Some(compiled)) => compiled.into_entries(plan, id, memory),
-        _ => Ok(Files::new()),
+    let mut plan = Files::new();
+    let mut staged = stage_with(&order.output, manifest, &files, |id| {
+        if let (Compiler::Plan(order), Some(compiled)) = (&order.compiler, compiled) {
+            plan = compiled.into_entries(order, id, memory)?;
+        }
+        Ok(plan.clone())
     })?;
+    if let Compiler::Plan(order_of_plan) = &order.compiler
+        && !order_of_plan.flavour.builds_without_gpu()
+    {
+        let plan = add_read_back(plan, order_of_plan, staged.aside(), watcher)?;
+        drop(staged);
+        staged = stage_with(&order.output, manifest, &files, |_id| Ok(plan))?;
+    }
     let bundle = staged.open()?;
     let mut engine = load(order, prepared, &prepared.input, &bundle.model()?)?;
     let proof = golden::prove(engine.as_mut(), &bundle)?;

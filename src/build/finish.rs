@@ -1,9 +1,10 @@
 //! The second half of a portable bundle: a plan for this machine.
 
+use super::compile::readback::add_read_back;
 use super::compile::{Compiler, Request, Wishes, compile, parse_capability};
 use super::memory::{self, Circumstances};
 use super::watcher::Watcher;
-use crate::bundle::{Bundle, MODEL, write_with_additions};
+use crate::bundle::{Bundle, MODEL, stage_with_additions, write_with_additions};
 use crate::error::{Error, Result};
 use crate::ffi::cuda::{Driver, devices};
 use crate::ffi::tensorrt::Library;
@@ -15,11 +16,12 @@ use std::path::Path;
 /// Families in the order in which they are looked for when neither bundle nor user names one.
 const PREFERENCE: [Flavour; 4] = [Flavour::Trt10, Flavour::Trt8, Flavour::Trt11, Flavour::Rtx];
 
-/// Compiles the graph of the bundle at `path` for this machine and adds the plan; returns the plan's name.
+/// Compiles the graph of the bundle at `path` for this machine, reads the plan back, proves it and adds it; returns its name.
 ///
 /// # Errors
 /// [`crate::ErrorKind::MachineLacks`]: no driver, no GPU of the bundle's compute capability, no TensorRT;
-/// [`crate::ErrorKind::Usage`]: a bundle for the CPU, which needs no plan; and those of compiling and writing. The bundle is
+/// [`crate::ErrorKind::Usage`]: a bundle for the CPU, which needs no plan; [`crate::ErrorKind::Refused`]: a plan
+/// that does not prove itself, or whose layers are not as asked; and those of compiling and writing. The bundle is
 /// left as it was.
 pub fn finish(path: &Path, wishes: &Wishes, watcher: &mut dyn Watcher) -> Result<String> {
     let bundle = Bundle::open(path)?;
@@ -65,6 +67,10 @@ pub fn finish(path: &Path, wishes: &Wishes, watcher: &mut dyn Watcher) -> Result
     let compiled = compile(request, watcher).map_err(at)?;
     watcher.check_stop()?;
     let entries = compiled.into_entries(&order, bundle.id(), Some(memory))?;
+    let staged = stage_with_additions(path, &bundle, &entries)?;
+    let entries = add_read_back(entries, &order, staged.aside(), watcher).map_err(at)?;
+    drop(staged);
+    watcher.check_stop()?;
     let name = entries.keys().find_map(|name| Some(name.strip_prefix("plans/")?.strip_suffix(".plan")?.to_owned()));
     write_with_additions(path, &bundle, &entries)?;
     Ok(name.unwrap_or_default())

@@ -78,6 +78,7 @@ pub fn estimate(model: &Model, about: &Circumstances<'_>) -> Result<MemoryInputs
             ahead: false,
         },
         overhead: if about.kind == PlatformKind::Discrete { DISCRETE_OVERHEAD } else { Bytes(0) },
+        libraries: Bytes(0),
         contexts: 1,
         budget: about.budget,
         alarm_percent: about.alarm_percent,

@@ -27,7 +27,10 @@ pub use archive::EntryRange;
 pub use hash::{RunningHash, sha256};
 pub use manifest::Manifest;
 pub use search::search;
-pub use write::{ALIGNMENT_BYTES, Files, Staged, check_output, stage, stage_with, write, write_with_additions};
+pub use write::{
+    ALIGNMENT_BYTES, Files, Staged, check_output, stage, stage_with, stage_with_additions, write, write_archive,
+    write_with_additions,
+};
 
 use crate::error::{Error, Result};
 use archive::Archive;

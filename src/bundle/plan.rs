@@ -3,6 +3,7 @@
 use super::{Bundle, Files, sha256};
 use crate::error::{Error, Result};
 use crate::ffi::tensorrt::TensorFacts;
+use crate::gpu::layers::LayerReport;
 use crate::gpu::plan::MemoryPlan;
 use crate::units::{Bytes, count};
 use serde::{Deserialize, Serialize};
@@ -38,9 +39,12 @@ pub struct PlanFacts {
     pub optimization_level: Option<u8>,
     /// Inputs, then outputs.
     pub tensors: Vec<TensorFacts>,
-    /// What it takes on the GPU, as planned when it was made; `None` for a plan of others.
+    /// What it takes on the GPU: measured where it was made on a GPU, else estimated; `None` for a plan of others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryPlan>,
+    /// Its layers, as TensorRT's inspector described them where it was made; `None` where no GPU was at hand, and for a plan of others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers: Option<LayerReport>,
 }
 
 impl PlanFacts {

@@ -35,6 +35,11 @@ impl Staged {
         Bundle::open_at(self.aside.path(), &self.path)
     }
 
+    /// Where it lies until then.
+    pub fn aside(&self) -> &Path {
+        self.aside.path()
+    }
+
     /// Gives the bundle its name and returns its id.
     ///
     /// # Errors
@@ -104,6 +109,14 @@ pub fn check_output(path: &Path) -> Result<()> {
 /// # Errors
 /// As [`write()`]; [`crate::ErrorKind::Unexpected`] when an addition would change a hashed entry.
 pub fn write_with_additions(path: &Path, bundle: &Bundle, additions: &Files) -> Result<()> {
+    stage_with_additions(path, bundle, additions)?.commit().map(|_id| ())
+}
+
+/// [`write_with_additions`] without the last step.
+///
+/// # Errors
+/// As [`write_with_additions`].
+pub fn stage_with_additions(path: &Path, bundle: &Bundle, additions: &Files) -> Result<Staged> {
     let mut files = Files::new();
     for name in bundle.entry_names().filter(|name| *name != MANIFEST) {
         files.insert(name.to_owned(), bundle.read(name)?);
@@ -115,7 +128,22 @@ pub fn write_with_additions(path: &Path, bundle: &Bundle, additions: &Files) -> 
         files.insert(name.clone(), bytes.clone());
     }
     let all = files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
-    write_entries(path, bundle.manifest_bytes(), &all)?.commit()
+    let aside = write_entries(path, bundle.manifest_bytes(), &all)?;
+    Ok(Staged { aside, path: path.to_owned(), id: bundle.id().to_owned() })
+}
+
+/// Writes a plain archive of `files`, aside and then renamed: a zip that any unzip program reads.
+///
+/// # Errors
+/// [`crate::ErrorKind::Output`] when it cannot be written.
+pub fn write_archive(path: &Path, files: &Files) -> Result<()> {
+    let fail = |error| cannot_write(path, error);
+    let mut packer = Packer::new(BufWriter::with_capacity(1 << 20, AsideFile::create(path)?), ALIGNMENT_BYTES);
+    for (name, bytes) in files {
+        packer.add(name, bytes).map_err(fail)?;
+    }
+    let buffered = packer.finish().map_err(fail)?;
+    buffered.into_inner().map_err(|error| fail(error.into_error()))?.commit()
 }
 
 /// Whether the manifest holds the hash of `name`.

@@ -63,7 +63,8 @@ pub(super) fn run(typed: DoctorArgs, terminal: &mut Terminal) -> Result<()> {
     Err(first.and_then(|reason| reason.way_out.clone()).into_iter().fold(error, Error::hint))
 }
 
-fn describe(report: &Report) -> String {
+/// The report for people.
+pub(super) fn describe(report: &Report) -> String {
     let mut text = String::new();
     let mut row = |name: &str, value: &str| {
         // Writing to a string cannot fail.

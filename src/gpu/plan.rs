@@ -6,6 +6,13 @@ use crate::units::{Bytes, count, index};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
+/// The plan's line for the CUDA context.
+const CONTEXT: &str = "CUDA context and libraries";
+/// The plan's line for code and granularity.
+pub const LIBRARIES: &str = "code of kernels";
+/// The plan's line for weights.
+pub const WEIGHTS: &str = "weights";
+
 /// Where the figures come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -29,8 +36,10 @@ pub struct MemoryInputs {
     pub tensors: Vec<Bytes>,
     /// Sizes of the lane.
     pub shape: LaneShape,
-    /// CUDA context, kernels and libraries, once for the process.
+    /// CUDA context and, where it was measured, what other programs had; once for the process. In an estimate with what libraries take.
     pub overhead: Bytes,
+    /// Code of kernels and libraries and the driver's granularity, measured; 0 in an estimate.
+    pub libraries: Bytes,
     /// Contexts: runs that can be in flight at once.
     pub contexts: u32,
     /// What may be taken.
@@ -98,9 +107,10 @@ impl MemoryPlan {
         let contexts = inputs.contexts.max(1);
         let line =
             |what: &str, times: u32, each: usize| PlanLine { what: what.into(), times, each: Bytes(count(each)) };
-        let lines = vec![
-            PlanLine { what: "CUDA context and libraries".into(), times: 1, each: inputs.overhead },
-            PlanLine { what: "weights".into(), times: 1, each: inputs.weights },
+        let mut lines = vec![
+            PlanLine { what: CONTEXT.into(), times: 1, each: inputs.overhead },
+            PlanLine { what: LIBRARIES.into(), times: 1, each: inputs.libraries },
+            PlanLine { what: WEIGHTS.into(), times: 1, each: inputs.weights },
             line("activations", contexts, activations),
             line("inputs and outputs", contexts, tensors.iter().sum()),
             line("staging of pictures", contexts, staging),
@@ -108,11 +118,13 @@ impl MemoryPlan {
             line("answers", contexts, answers),
             line("alignment", contexts, layout.end - named),
         ];
+        lines.retain(|line| line.what != LIBRARIES || line.each.0 > 0);
         let sum = |lines: &[PlanLine]| {
             lines.iter().fold(0_u64, |sum, line| sum.saturating_add(line.each.0.saturating_mul(line.times.into())))
         };
         let total = sum(&lines);
-        let reload_total = total.saturating_add(sum(&lines[1..]));
+        let reload_total =
+            total.saturating_add(sum(&lines).saturating_sub(inputs.overhead.0.saturating_add(inputs.libraries.0)));
         Ok(MemoryPlan {
             basis: inputs.basis,
             total: Bytes(total),
@@ -122,6 +134,17 @@ impl MemoryPlan {
             reload: if reload_total <= inputs.budget.0 { Reload::Beside } else { Reload::WithGap },
             lines,
         })
+    }
+
+    /// Bytes of one line, all times together; 0 when it has none.
+    pub fn line(&self, what: &str) -> Bytes {
+        let found = self.lines.iter().filter(|line| line.what == what);
+        Bytes(found.map(|line| line.each.0.saturating_mul(line.times.into())).sum())
+    }
+
+    /// What appears on the device while the engine is loaded: all but the CUDA context.
+    pub fn appearing(&self) -> Bytes {
+        Bytes(self.total.0.saturating_sub(self.line(CONTEXT).0))
     }
 
     /// Whether it fits the budget.
@@ -265,6 +288,7 @@ mod tests {
                 ahead: false,
             },
             overhead: Bytes::mib(400),
+            libraries: Bytes(0),
             contexts: 2,
             budget: Bytes::gib(2),
             alarm_percent: 85,
@@ -287,6 +311,16 @@ mod tests {
         assert_eq!(MemoryPlan::of(&tight).unwrap().reload, Reload::WithGap);
         let json = serde_json::to_string(&plan).unwrap();
         assert_eq!(serde_json::from_str::<MemoryPlan>(&json).unwrap(), plan);
+    }
+
+    #[test]
+    fn what_appears_while_loading_is_all_but_the_context() {
+        let inputs = MemoryInputs { libraries: Bytes::mib(12), basis: Basis::Measured, ..inputs() };
+        let plan = MemoryPlan::of(&inputs).unwrap();
+        assert_eq!(plan.appearing().0, plan.total.0 - Bytes::mib(400).0);
+        assert_eq!((plan.line(LIBRARIES), plan.line(WEIGHTS)), (Bytes::mib(12), Bytes(12_800_000)));
+        assert_eq!(plan.reload_total.0, 2 * plan.total.0 - Bytes::mib(412).0);
+        assert!(plan.to_table().contains("code of kernels"));
     }
 
     #[test]

@@ -47,3 +47,37 @@ fn a_budget_that_nothing_fits_is_refused_before_any_work() {
     assert!(ran.people.contains("expected at most the budget of 300.0 MiB"), "{}", ran.people);
     assert!(!bench.path("t4.edge").exists());
 }
+
+#[test]
+fn a_kit_is_one_archive_and_says_what_could_not_be_had() {
+    let bench = Bench::new();
+    let flags = ["bench", sample(), "--runs", "2", "--cpu-backend", "rten", "--threads", "1", "--kit", "kit.zip"];
+    let ran = bench.edge_run(&flags);
+    assert!(matches!(ran.code, Some(0 | 10)), "{ran:?}");
+    let names = |file: &str| {
+        let archive = zip::ZipArchive::new(std::fs::File::open(bench.path(file)).unwrap()).unwrap();
+        archive.file_names().map(str::to_owned).collect::<std::collections::BTreeSet<_>>()
+    };
+    let found = names("kit.zip");
+    for name in ["kit.json", "doctor.txt", "doctor.json", "manifest.json", "bench.md", "bench.json"] {
+        assert!(found.contains(name), "{found:?}");
+    }
+    if ran.code == Some(10) {
+        assert!(ran.people.contains("kit: check of the kernels: not made, exit code 10"), "{}", ran.people);
+    }
+    // A bundle without a plan: the archive is there all the same.
+    let flags = [&MODEL[..], &["--target", "t4", "--portable", "-o", "t4.edge"]].concat();
+    bench.edge_build(&flags).ends_with(0);
+    let ran = bench.edge_run(&["bench", "t4.edge", "--kit", "t4.zip"]).ends_with(3);
+    assert!(ran.people.contains("kit: plan: not made, exit code 3"), "{}", ran.people);
+    assert!(names("t4.zip").contains("kit.json") && !names("t4.zip").contains("bench.md"));
+}
+
+#[test]
+fn loads_that_must_fail_need_a_plan_for_this_machine() {
+    let bench = Bench::new();
+    let flags = [&MODEL[..], &["--target", "t4", "--portable", "-o", "t4.edge"]].concat();
+    bench.edge_build(&flags).ends_with(0);
+    let ran = bench.edge_run(&["bench", "t4.edge", "--failed-loads", "2"]).ends_with(3);
+    assert!(ran.people.contains("not finished"), "{}", ran.people);
+}

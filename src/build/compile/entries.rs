@@ -78,6 +78,7 @@ impl Compiled {
             optimization_level: order.optimization_level,
             tensors: self.tensors,
             memory,
+            layers: None,
         };
         facts.entries(self.plan)
     }

@@ -6,9 +6,11 @@
 mod entries;
 pub mod faults;
 pub mod plan;
+pub mod readback;
 pub mod timings;
 
 pub use plan::{Compiled, Request, compile};
+pub use readback::{ReadBack, ReadBackBy, read_back};
 
 use crate::error::{Error, Result};
 use crate::ffi::cuda::{Driver, devices};
@@ -41,6 +43,10 @@ pub struct Wishes {
     pub time_limit: Option<Duration>,
     /// Where TensorRT's libraries are looked for.
     pub search: Search,
+    /// How the plan is read back where it was made on a GPU; `None`: in this process.
+    pub read_back: Option<ReadBackBy>,
+    /// Keep a plan that does not prove itself, or whose layers are not as asked: what is wrong is told. For measuring.
+    pub keep_unproved: bool,
 }
 
 /// How the graph becomes an engine on the target.
@@ -76,6 +82,10 @@ pub struct PlanOrder {
     pub time_limit: Option<Duration>,
     /// Where TensorRT's libraries are looked for.
     pub search: Search,
+    /// How the plan is read back where it was made on a GPU; `None`: in this process.
+    pub read_back: Option<ReadBackBy>,
+    /// Keep a plan that does not prove itself, or whose layers are not as asked.
+    pub keep_unproved: bool,
 }
 
 impl Compiler {
@@ -107,6 +117,8 @@ impl Compiler {
             optimization_level: wishes.optimization_level,
             time_limit: wishes.time_limit,
             search: wishes.search.clone(),
+            read_back: wishes.read_back,
+            keep_unproved: wishes.keep_unproved,
         }))
     }
 

@@ -46,6 +46,8 @@ fn request(folder: PathBuf, model: Vec<u8>, compute_capability: u32) -> Request 
             optimization_level: None,
             time_limit: None,
             search: Search { directory: Some(folder) },
+            read_back: None,
+            keep_unproved: false,
         },
         graph: GraphFacts::default(),
         precisions: vec![],

@@ -6,6 +6,7 @@
 mod header;
 
 use super::assemble::{Built, KnownAnswers, Made, Order, manifest};
+use super::compile::readback::measured;
 use super::compile::{Compiler, PlanOrder, dotted};
 use super::layout::{self, Output};
 use super::watcher::Watcher;
@@ -22,6 +23,7 @@ use crate::ffi::cuda::{Context, Driver, Wait};
 use crate::ffi::tensorrt::probe::Search;
 use crate::ffi::tensorrt::version::{Family, Flavour};
 use crate::ffi::tensorrt::{DataType, Library, Runtime, TensorFacts};
+use crate::gpu::plan::MemoryPlan;
 use crate::onnx::tensor::DataType as Element;
 use crate::platform::Platform;
 use crate::units::{Bytes, SizePx, count};
@@ -88,12 +90,14 @@ pub fn wrap(order: &WrapOrder, watcher: &mut dyn Watcher) -> Result<Built> {
     }
     let order = as_build(order, &plan)?;
     let mut engine = load(&plan, plan.file.plan, &prepared, &order).map_err(at)?;
+    let memory = measured(engine.figures(), plan.budget, order.platform.plan.alarm_percent)?;
+    memory.to_table().lines().for_each(|line| watcher.say(line));
     let known = KnownAnswers::record(&order, &prepared, &mut engine, None, watcher)?;
     drop(engine);
     let key = inputs::key(&order, &prepared, watcher)?;
     let manifest = manifest(&order, &prepared, None, Made { converted: None, known: &known, key });
     let (_names, files) = known.to_files()?;
-    let facts = |id: &str| facts(&plan, id).entries(plan.file.plan.to_vec());
+    let facts = |id: &str| facts(&plan, id, memory).entries(plan.file.plan.to_vec());
     let staged = stage_with(&order.output, &manifest, &files, facts)?;
     let bundle = staged.open()?;
     let name = bundle.plan_names().next().unwrap_or_default().to_owned();
@@ -253,6 +257,8 @@ fn as_build(order: &WrapOrder, plan: &ReadPlan<'_>) -> Result<Order> {
             optimization_level: None,
             time_limit: None,
             search: order.search.clone(),
+            read_back: None,
+            keep_unproved: false,
         }),
         cpu: CpuOptions::default(),
         options: order.options.clone(),
@@ -272,7 +278,7 @@ fn load(plan: &ReadPlan<'_>, bytes: &[u8], prepared: &Prepared, order: &Order) -
     tensorrt::load(&wanted, &classes, order.recipe.thresholds.lowest_score(), &options)
 }
 
-fn facts(plan: &ReadPlan<'_>, bundle_id: &str) -> PlanFacts {
+fn facts(plan: &ReadPlan<'_>, bundle_id: &str, memory: MemoryPlan) -> PlanFacts {
     PlanFacts {
         schema: PLAN_SCHEMA,
         bundle: bundle_id.to_owned(),
@@ -286,6 +292,7 @@ fn facts(plan: &ReadPlan<'_>, bundle_id: &str) -> PlanFacts {
         workspace: Bytes(0),
         optimization_level: None,
         tensors: plan.tensors.clone(),
-        memory: None,
+        memory: Some(memory),
+        layers: None,
     }
 }

@@ -55,6 +55,17 @@ pub enum Command {
         #[command(flatten)]
         gpu: GpuFlags,
     },
+    /// What a plan is on this machine, as JSON; `finish` starts it in a process of its own
+    #[command(hide = true)]
+    ReadBack {
+        /// The bundle (*.edge)
+        bundle: PathBuf,
+        /// Name of the plan in it
+        plan: String,
+        /// Folder with TensorRT's libraries
+        #[arg(long, value_name = "DIR")]
+        tensorrt_dir: Option<PathBuf>,
+    },
     /// Put a plan that somebody else made into a bundle, on the machine that runs it
     Wrap(WrapFlags),
     /// Sign a bundle and its plans, for `edge-run --trust`
@@ -225,6 +236,9 @@ pub struct GpuFlags {
     /// Folder with TensorRT's libraries [default: EDGE_TENSORRT_DIR, then where the loader looks]
     #[arg(long, value_name = "DIR")]
     pub tensorrt_dir: Option<PathBuf>,
+    /// Keep a plan that does not prove itself or whose precision is not as asked, for measuring
+    #[arg(long, hide = true)]
+    pub keep_unproved: bool,
 }
 
 /// How the CPU engine runs.
@@ -249,6 +263,8 @@ impl GpuFlags {
             optimization_level: self.optimization_level,
             time_limit: self.time_limit,
             search: Search::new(self.tensorrt_dir.clone()),
+            read_back: Some(super::read_back::in_its_own_process),
+            keep_unproved: self.keep_unproved,
         }
     }
 }

@@ -7,6 +7,7 @@ mod junit;
 mod order;
 mod outcome;
 mod progress;
+mod read_back;
 mod sign;
 mod targets;
 mod verify;
@@ -35,6 +36,9 @@ pub fn run(flags: Flags, terminal: &mut Terminal) -> Result<()> {
         Some(Command::Verify { bundle, cpu }) => verify::run(&bundle, &cpu, terminal),
         Some(Command::Sign { bundle, key }) => sign::run(&bundle, &key, terminal),
         Some(Command::Finish { bundle, gpu }) => finish::run(&bundle, &gpu, terminal),
+        Some(Command::ReadBack { bundle, plan, tensorrt_dir }) => {
+            read_back::run(&bundle, &plan, tensorrt_dir, terminal)
+        }
         Some(Command::Wrap(flags)) => wrap::run(flags, terminal),
         None => build(&flags.build, terminal),
     }

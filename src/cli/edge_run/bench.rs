@@ -1,7 +1,8 @@
 //! `edge-run bench`.
 
+use crate::bundle::Bundle;
 use crate::cli::Terminal;
-use crate::cli::edge_run::{BackendArg, cpu};
+use crate::cli::edge_run::{BackendArg, cpu, kit};
 use crate::cli::gpu_flags::GpuFlags;
 use crate::config::run::CpuConfig;
 use crate::error::{Error, Result};
@@ -19,6 +20,12 @@ pub(super) struct BenchArgs {
     /// Compare the GPU kernels with the CPU path instead; needs a GPU and no bundle
     #[arg(long, conflicts_with = "bundle")]
     check: bool,
+    /// Let loads that must fail fail this often each instead, and compare what is left on the GPU
+    #[arg(long, value_name = "N", conflicts_with_all = ["check", "kit"])]
+    failed_loads: Option<u32>,
+    /// Also write one archive with the figures, the plan's facts, the check of the kernels and what `doctor` says
+    #[arg(long, value_name = "FILE", conflicts_with = "check")]
+    kit: Option<PathBuf>,
     /// Measured runs of each kind
     #[arg(long, default_value_t = 1000)]
     runs: u32,
@@ -59,6 +66,12 @@ pub(super) fn bench(typed: &BenchArgs, terminal: &mut Terminal) -> Result<()> {
         terminal.data(lines.join("\n") + "\n")?;
         return checked;
     };
+    if let Some(times) = typed.failed_loads {
+        let mut lines = vec![];
+        let failed = run::bench::failures(&Bundle::open(bundle)?, times, &gpu, &mut |line| lines.push(line.to_owned()));
+        terminal.data(lines.join("\n") + "\n")?;
+        return failed;
+    }
     let options = BenchOptions {
         bundle: bundle.clone(),
         runs: typed.runs,
@@ -67,6 +80,9 @@ pub(super) fn bench(typed: &BenchArgs, terminal: &mut Terminal) -> Result<()> {
         cpu: cpu(typed.cpu_backend, typed.threads, false, &CpuConfig::default())?,
         gpu,
     };
+    if let Some(file) = &typed.kit {
+        return kit::kit(file, &options, terminal);
+    }
     let report = run::bench::bench(&options, &mut |line| terminal.say(line))?;
     let json = serde_json::to_string_pretty(&report)
         .map_err(|error| Error::unexpected("the figures cannot be written as JSON").because(error))?;

@@ -1,6 +1,7 @@
 //! `edge-run`: flags as typed, checked, then run.
 
 mod bench;
+mod kit;
 mod pages;
 mod streams;
 

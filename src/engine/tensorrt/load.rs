@@ -65,7 +65,7 @@ pub struct Plan<'a> {
 }
 
 /// What loading took.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct LoadFigures {
     /// Reading the plan.
     pub deserialize: Duration,
@@ -83,6 +83,18 @@ pub struct LoadFigures {
     pub activations: Bytes,
     /// Page-locked host memory.
     pub pinned: Bytes,
+    /// Device allocations made: TensorRT's and our one.
+    pub allocations: u64,
+    /// Most that the engine may take.
+    pub limit: Bytes,
+    /// Lanes.
+    pub lanes: u32,
+    /// Sizes of a lane.
+    pub shape: LaneShape,
+    /// Inputs and outputs of a lane.
+    pub tensors: Vec<Bytes>,
+    /// TensorRT's activations of a lane.
+    pub activations_each: Bytes,
 }
 
 impl LoadFigures {
@@ -144,6 +156,12 @@ pub fn load(
         tensorrt: budget.taken_by_tensorrt(),
         arena: Bytes(count(end)),
         activations: Bytes(layouts.iter().map(|layout| count(layout.activations.bytes)).sum()),
+        allocations: budget.allocations(),
+        limit,
+        lanes: count32(lanes.len()),
+        shape: layouts.first().map(|layout| layout.shape.clone()).ok_or_else(|| Error::unexpected("found no lane"))?,
+        tensors: engine.tensors().iter().map(|tensor| Bytes(tensor.bytes().unwrap_or(0))).collect(),
+        activations_each: engine.context_memory()?,
         pinned: Bytes(lanes.iter().map(|state| state.lane.pinned_bytes()).sum()),
     };
     let info = EngineInfo {
@@ -161,6 +179,7 @@ pub fn load(
         spare: vec![],
         reserved: budget.allocated(),
         figures,
+        deserialized: engine,
         budget,
         context,
     })

@@ -29,6 +29,7 @@ pub struct TensorRtEngine {
     stager: Stager,
     spare: Vec<Inference>,
     figures: LoadFigures,
+    deserialized: Arc<crate::ffi::tensorrt::Engine>,
     budget: Arc<Budget>,
     context: Arc<Context>,
     reserved: Bytes,
@@ -59,6 +60,15 @@ impl TensorRtEngine {
     /// What loading cost.
     pub fn figures(&self) -> &LoadFigures {
         &self.figures
+    }
+
+    /// The layers as TensorRT's inspector describes them.
+    ///
+    /// # Errors
+    /// TensorRT gives none.
+    pub fn layer_information(&self) -> Result<String> {
+        self.context.make_current()?;
+        self.deserialized.layer_information()
     }
 
     /// The GPU.

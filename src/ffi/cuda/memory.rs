@@ -8,6 +8,15 @@ use crate::units::Bytes;
 use std::ffi::{c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Allocations of this process that were not given back, device and page-locked host memory together.
+static LIVE: AtomicU64 = AtomicU64::new(0);
+
+/// Allocations that were not given back, device and page-locked host memory of this process together.
+pub fn live_allocations() -> u64 {
+    LIVE.load(Ordering::Acquire)
+}
 
 /// Bytes of device memory, one driver allocation, freed on drop.
 ///
@@ -31,6 +40,7 @@ impl DeviceBuffer {
         let code = unsafe { (context.driver.functions.memory_allocate)(&raw mut address, bytes.max(1)) };
         let at = |error: Error| error.at(format!("{} of device memory", Bytes(crate::units::count(bytes))));
         context.driver.check("cuMemAlloc", code).map_err(at)?;
+        LIVE.fetch_add(1, Ordering::AcqRel);
         Ok(DeviceBuffer { context: Arc::clone(context), address, bytes })
     }
 
@@ -146,6 +156,7 @@ impl Drop for DeviceBuffer {
             // SAFETY: allocated in `new`, freed once; the driver waits for work that uses it.
             let code = unsafe { (self.context.driver.functions.memory_free)(self.address) };
             note(self.context.driver, "cuMemFree", code);
+            LIVE.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }
@@ -179,6 +190,7 @@ impl PinnedBuffer {
             NonNull::new(start.cast::<u8>()).ok_or_else(|| Error::unexpected("`cuMemHostAlloc` gave no memory"))?;
         // SAFETY: the driver gave at least `bytes` writable bytes.
         unsafe { start.as_ptr().write_bytes(0, bytes) };
+        LIVE.fetch_add(1, Ordering::AcqRel);
         Ok(PinnedBuffer { context: Arc::clone(context), start, bytes })
     }
 
@@ -206,6 +218,7 @@ impl Drop for PinnedBuffer {
             // SAFETY: allocated in `new`, freed once; the driver waits for work that uses it.
             let code = unsafe { (self.context.driver.functions.host_free)(self.start.as_ptr().cast()) };
             note(self.context.driver, "cuMemFreeHost", code);
+            LIVE.fetch_sub(1, Ordering::AcqRel);
         }
     }
 }

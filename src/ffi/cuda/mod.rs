@@ -22,7 +22,7 @@ pub use budget::Budget;
 pub use context::{Context, DeviceFacts, MemoryInfo, Wait, devices, pci_address};
 pub use driver::{Driver, DriverVersion};
 pub use graph::Graph;
-pub use memory::{DeviceBuffer, PinnedBuffer};
+pub use memory::{DeviceBuffer, PinnedBuffer, live_allocations};
 pub(super) use module::{Kernel, Module};
 pub use stream::{Event, Stream};
 

@@ -2,7 +2,16 @@ use super::head::HEAD_BYTES;
 use super::*;
 
 fn layout() -> LaneLayout {
-    let shape = LaneShape { batch: 2, channels: 3, width: 8, height: 4, picture_bytes: 1000, anchors: 300, cap: 2000, ahead: false };
+    let shape = LaneShape {
+        batch: 2,
+        channels: 3,
+        width: 8,
+        height: 4,
+        picture_bytes: 1000,
+        anchors: 300,
+        cap: 2000,
+        ahead: false,
+    };
     LaneLayout::new(shape, &[768, 12_000], 5000, 10).unwrap()
 }
 

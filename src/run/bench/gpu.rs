@@ -8,6 +8,7 @@ use crate::engine::tensorrt::{GpuOptions, TensorRtEngine};
 use crate::error::Result;
 use crate::ffi::cuda::Wait;
 use crate::frame::Frame;
+use crate::gpu::plan::{Basis, LIBRARIES, MemoryInputs, MemoryPlan, WEIGHTS};
 use crate::run::machine;
 use crate::units::{Bytes, float64, index, milliseconds};
 use std::time::Instant;
@@ -20,6 +21,8 @@ const HOST_MS: f64 = 0.3;
 const THROUGHPUT_SHARE: f64 = 0.95;
 /// Start to ready beyond deserialising and context creation.
 const START_MS: f64 = 500.0;
+/// The driver's granularity.
+const GRANULARITY_MIB: f64 = 2.0;
 const WARMUP_RUNS: u32 = 200;
 
 pub(super) fn measure(
@@ -43,7 +46,7 @@ pub(super) fn measure(
                 report.note(format!("no CUDA graph: {reason}"));
             }
             start(bundle, &mut engine, loaded_ms, floor, report)?;
-            memory(&engine, report)?;
+            memory(&engine, kept(bundle, &gpu)?.as_ref(), report)?;
         }
         let mut session = Session::new(bundle, &mut engine, frame, options.runs, word)?;
         session.latency(report)?;
@@ -88,7 +91,30 @@ fn mib(bytes: Bytes) -> f64 {
     float64(bytes.0) / float64(1 << 20)
 }
 
-fn memory(engine: &TensorRtEngine, report: &mut Report) -> Result<()> {
+/// The memory plan beside the plan, when it was measured.
+fn kept(bundle: &Bundle, gpu: &GpuOptions) -> Result<Option<MemoryPlan>> {
+    let (facts, _plan) = machine::plan_for_this_machine(bundle, gpu)?;
+    Ok(facts.memory.filter(|memory| memory.basis == Basis::Measured))
+}
+
+/// What the plan in the bundle says of this load: its weights and code, and the layout of these lanes.
+fn planned(kept: &MemoryPlan, engine: &TensorRtEngine) -> Result<MemoryPlan> {
+    let figures = engine.figures();
+    MemoryPlan::of(&MemoryInputs {
+        basis: Basis::Measured,
+        weights: kept.line(WEIGHTS),
+        activations: figures.activations_each,
+        tensors: figures.tensors.clone(),
+        shape: figures.shape.clone(),
+        overhead: figures.device_before,
+        libraries: kept.line(LIBRARIES),
+        contexts: figures.lanes,
+        budget: figures.limit,
+        alarm_percent: 85,
+    })
+}
+
+fn memory(engine: &TensorRtEngine, kept: Option<&MemoryPlan>, report: &mut Report) -> Result<()> {
     let figures = engine.figures();
     report.figure("device memory before loading (CUDA context, other processes)", mib(figures.device_before), "MiB");
     report.figure("our arena (I/O, activations, staging, candidates; two lanes)", mib(figures.arena), "MiB");
@@ -97,6 +123,21 @@ fn memory(engine: &TensorRtEngine, report: &mut Report) -> Result<()> {
     report.figure("taken on the device in all, as the driver reports", mib(figures.device_taken), "MiB");
     report.figure("code of kernels and libraries, granularity", mib(figures.overhead()), "MiB");
     report.figure("page-locked host memory", mib(figures.pinned), "MiB");
+    report.figure("device allocations made", float64(figures.allocations), "");
+    if let Some(kept) = kept {
+        let planned = planned(kept, engine)?.appearing();
+        report.figure("planned to appear on the device while loading", mib(planned), "MiB");
+        let apart = mib(figures.device_taken) - mib(planned);
+        let allowed = GRANULARITY_MIB * float64(figures.allocations);
+        report.bounded(
+            "appeared beyond the plan",
+            apart,
+            "MiB",
+            format!("at most ±{GRANULARITY_MIB} MiB for each of {} allocations", figures.allocations),
+            apart.abs() <= allowed,
+        );
+        report.figure("the same as a share of the plan", 100.0 * apart / mib(planned), "%");
+    }
     Ok(())
 }
 

@@ -1,9 +1,11 @@
 //! `edge-run bench`: what this bundle costs on this machine, and whether the project's own bounds hold here.
 
+mod failures;
 mod gpu;
 mod machine_facts;
 mod report;
 
+pub use failures::failures;
 pub use report::{Figure, Report};
 
 use super::machine;
@@ -101,6 +103,11 @@ fn source_frame(bundle: &Bundle, size: Option<SizePx>) -> Result<Frame> {
         part: None,
         picture,
     })
+}
+
+/// The first golden picture as it is.
+fn resident(bundle: &Bundle) -> Result<Frame> {
+    source_frame(bundle, None)
 }
 
 fn resampled(picture: &Picture, size: SizePx) -> Picture {

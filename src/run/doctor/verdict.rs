@@ -212,6 +212,7 @@ mod tests {
             optimization_level: None,
             tensors: vec![],
             memory: None,
+            layers: None,
         }
     }
 
