@@ -56,7 +56,7 @@ fn a_kit_is_one_archive_and_says_what_could_not_be_had() {
     assert!(matches!(ran.code, Some(0 | 10)), "{ran:?}");
     let names = |file: &str| {
         let archive = zip::ZipArchive::new(std::fs::File::open(bench.path(file)).unwrap()).unwrap();
-        archive.file_names().map(str::to_owned).collect::<std::collections::BTreeSet<_>>()
+        archive.file_names().map(|name| name.unwrap().into_owned()).collect::<std::collections::BTreeSet<_>>()
     };
     let found = names("kit.zip");
     for name in ["kit.json", "doctor.txt", "doctor.json", "manifest.json", "bench.md", "bench.json"] {

@@ -43,8 +43,12 @@ pub(super) fn kit(path: &Path, options: &BenchOptions, terminal: &mut Terminal) 
         terminal.say(format_args!("kit: {name}: {said}"));
         parts.push((name.to_owned(), said));
     };
-    let request =
-        Request { engine: Some(options.bundle.clone()), flavour: None, search: options.gpu.search.clone(), root: PathBuf::from("/") };
+    let request = Request {
+        engine: Some(options.bundle.clone()),
+        flavour: None,
+        search: options.gpu.search.clone(),
+        root: PathBuf::from("/"),
+    };
     let made = doctor_part(&request);
     part(terminal, "doctor", made, &mut files);
     let made = plan_part(options);
@@ -60,8 +64,12 @@ pub(super) fn kit(path: &Path, options: &BenchOptions, terminal: &mut Terminal) 
     let report = bench(options, &mut |_line| {});
     let made = report.and_then(|report| Ok(vec![("bench.md", report.to_markdown()), ("bench.json", json(&report)?)]));
     part(terminal, "bench", made, &mut files);
-    let contents =
-        Contents { schema: 1, edge_run: env!("CARGO_PKG_VERSION"), bundle: options.bundle.display().to_string(), parts };
+    let contents = Contents {
+        schema: 1,
+        edge_run: env!("CARGO_PKG_VERSION"),
+        bundle: options.bundle.display().to_string(),
+        parts,
+    };
     files.insert("kit.json".to_owned(), json(&contents)?.into_bytes());
     write_archive(path, &files)?;
     terminal.say(format_args!("wrote {}: send it with your report", path.display()));
