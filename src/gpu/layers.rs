@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// Longest layer name that is kept, characters.
-const MOST_NAME: usize = 200;
+pub const MOST_NAME: usize = 200;
 
 /// One layer of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

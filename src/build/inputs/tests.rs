@@ -42,6 +42,8 @@ impl Case {
         fs::write(labels.join("a.txt"), "0 .5 .5 .1 .1").unwrap();
         recipe.gate.labels = Some(labels);
         let plan = PlanOrder {
+            read_back: None,
+            keep_unproved: false,
             flavour: Flavour::Rtx,
             compute_capability: 86,
             budget: Bytes::gib(4),

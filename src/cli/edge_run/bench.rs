@@ -32,6 +32,9 @@ pub(super) struct BenchArgs {
     /// Frames of the check that nothing grows; 0 leaves it out
     #[arg(long, default_value_t = 20_000)]
     growth_frames: u32,
+    /// Also time every layer of a plan
+    #[arg(long)]
+    layers: bool,
     /// Size of the source picture [default: the first golden picture's]
     #[arg(long, value_name = "WIDTHxHEIGHT", value_parser = parse_size)]
     size: Option<SizePx>,
@@ -76,6 +79,7 @@ pub(super) fn bench(typed: &BenchArgs, terminal: &mut Terminal) -> Result<()> {
         bundle: bundle.clone(),
         runs: typed.runs,
         growth_runs: typed.growth_frames,
+        layers: typed.layers,
         size: typed.size,
         cpu: cpu(typed.cpu_backend, typed.threads, false, &CpuConfig::default())?,
         gpu,

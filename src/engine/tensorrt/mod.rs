@@ -217,6 +217,14 @@ impl TensorRtEngine {
         self.lane(lane)?.lane.times()
     }
 
+    /// Time of every layer of the network, ms a run; see [`Lane::layer_times`].
+    ///
+    /// # Errors
+    /// As [`Engine::infer`].
+    pub fn layer_times(&mut self, runs: u32) -> Result<Vec<(String, f64)>> {
+        self.lane(0)?.lane.layer_times(runs)
+    }
+
     /// Why the steps are launched one by one instead of as a graph.
     pub fn graph_refused(&self) -> Option<&str> {
         self.lanes.iter().find_map(|state| state.lane.graph_refused())

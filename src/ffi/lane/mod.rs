@@ -386,6 +386,31 @@ impl Lane {
         Ok(DeviceTimes { copy, prepare: between(0)?, network: between(1)?, decode: between(2)? })
     }
 
+    /// Time of every layer of the network alone, in order, ms a run: the mean of `runs`, launched one by one with TensorRT's profiler, so
+    /// slower in all than the graph.
+    ///
+    /// # Errors
+    /// In flight, no network, or what the driver and TensorRT report.
+    pub fn layer_times(&mut self, runs: u32) -> Result<Vec<(String, f64)>> {
+        self.must_be_idle()?;
+        let stream = Arc::clone(&self.stream);
+        let network = self.network.as_mut().ok_or_else(|| Error::unexpected("found a lane without a network"))?;
+        network.profile_layers()?.take();
+        for _ in 0..runs.max(1) {
+            network.enqueue(&stream)?;
+            stream.synchronize()?;
+        }
+        let mut layers: Vec<(String, f64)> = vec![];
+        for time in network.profile_layers()?.take() {
+            let each = f64::from(time.milliseconds) / f64::from(runs.max(1));
+            match layers.iter_mut().find(|layer| layer.0 == time.name) {
+                Some(layer) => layer.1 += each,
+                None => layers.push((time.name, each)),
+            }
+        }
+        Ok(layers)
+    }
+
     /// The answer of one slot: counts and the first boxes.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use crate::engine::tensorrt::{GpuOptions, TensorRtEngine};
 use crate::error::Result;
 use crate::ffi::cuda::Wait;
 use crate::frame::Frame;
+use crate::gpu::layers::MOST_NAME;
 use crate::gpu::plan::{Basis, LIBRARIES, MemoryInputs, MemoryPlan, WEIGHTS};
 use crate::run::machine;
 use crate::units::{Bytes, float64, index, milliseconds};
@@ -21,6 +22,9 @@ const HOST_MS: f64 = 0.3;
 const THROUGHPUT_SHARE: f64 = 0.95;
 /// Start to ready beyond deserialising and context creation.
 const START_MS: f64 = 500.0;
+/// Runs over which the layers' times are averaged, and how many layers are listed.
+const LAYER_RUNS: u32 = 100;
+const SLOWEST_LAYERS: usize = 25;
 /// The driver's granularity.
 const GRANULARITY_MIB: f64 = 2.0;
 const WARMUP_RUNS: u32 = 200;
@@ -48,11 +52,15 @@ pub(super) fn measure(
             start(bundle, &mut engine, loaded_ms, floor, report)?;
             memory(&engine, kept(bundle, &gpu)?.as_ref(), report)?;
         }
+        let timed = options.layers && wait == Wait::Spin;
         let mut session = Session::new(bundle, &mut engine, frame, options.runs, word)?;
         session.latency(report)?;
         session.throughput(report)?;
         if wait == Wait::Block && options.growth_runs > 0 {
             session.growth(options.growth_runs, report)?;
+        }
+        if timed {
+            layers(bundle, &gpu, &mut engine, report)?;
         }
     }
     Ok(())
@@ -84,6 +92,35 @@ fn start(bundle: &Bundle, engine: &mut TensorRtEngine, loaded_ms: f64, floor: f3
         format!("at most {START_MS} ms"),
         beyond_ms <= START_MS,
     );
+    Ok(())
+}
+
+/// The slowest layers, and sums by precision.
+fn layers(bundle: &Bundle, gpu: &GpuOptions, engine: &mut TensorRtEngine, report: &mut Report) -> Result<()> {
+    let (facts, _plan) = machine::plan_for_this_machine(bundle, gpu)?;
+    let known = facts.layers.unwrap_or_default().layers;
+    let cut = |name: &str| name.chars().take(MOST_NAME).collect::<String>();
+    let mut times = engine.layer_times(LAYER_RUNS)?;
+    let precision = |name: &str| {
+        known.iter().find(|layer| layer.name == cut(name)).map_or("?".to_owned(), |layer| match layer.kind.as_str() {
+            "Reformat" => format!("{} copy", layer.precision),
+            _ => layer.precision.clone(),
+        })
+    };
+    let mut sums = std::collections::BTreeMap::<String, (f64, u32)>::new();
+    for (name, ms) in &times {
+        let sum = sums.entry(precision(name)).or_default();
+        *sum = (sum.0 + ms, sum.1 + 1);
+    }
+    report.figure("layers one by one, sum", times.iter().map(|(_, ms)| ms).sum(), "ms");
+    for (precision, (ms, count)) in sums {
+        report.figure(&format!("layers one by one, {count} in {precision}"), ms, "ms");
+    }
+    times.sort_by(|one, other| other.1.total_cmp(&one.1));
+    for (name, ms) in times.iter().take(SLOWEST_LAYERS) {
+        let short: String = name.chars().take(90).collect();
+        report.figure(&format!("layer `{}` in {}", short.replace('|', "/"), precision(name)), *ms, "ms");
+    }
     Ok(())
 }
 

@@ -29,6 +29,8 @@ pub struct BenchOptions {
     pub runs: u32,
     /// Runs of the check for growth; 0 leaves it out.
     pub growth_runs: u32,
+    /// Whether every layer of a plan is timed too.
+    pub layers: bool,
     /// Size of the source picture; `None` takes the first golden picture as it is.
     pub size: Option<SizePx>,
     /// The CPU engine.
