@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::units::count;
 
 /// Reads `manifest.json`; a newer schema is refused before its fields are looked at.
-pub(super) fn parse(bytes: &[u8]) -> Result<Manifest> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Manifest> {
     #[derive(serde::Deserialize)]
     struct Version {
         schema: u64,

@@ -33,7 +33,10 @@ pub use write::{
 };
 
 use crate::error::{Error, Result};
-use archive::Archive;
+pub(crate) use archive::{Archive, ArchiveKind, crc32};
+pub(crate) use check::parse as parse_manifest;
+pub(crate) use pack::Packer;
+
 use std::path::{Path, PathBuf};
 
 /// Entry with the manifest.

@@ -18,7 +18,7 @@ const LOCAL_BYTES: u64 = 30;
 
 /// Writes entries one after the other to `target`, then the directory.
 #[derive(Debug)]
-pub(super) struct Packer<W> {
+pub(crate) struct Packer<W> {
     target: W,
     written_bytes: u64,
     alignment_bytes: u16,
@@ -27,12 +27,12 @@ pub(super) struct Packer<W> {
 }
 
 impl<W: Write> Packer<W> {
-    pub(super) fn new(target: W, alignment_bytes: u16) -> Self {
+    pub(crate) fn new(target: W, alignment_bytes: u16) -> Self {
         Packer { target, written_bytes: 0, alignment_bytes, directory: Vec::new(), entries: 0 }
     }
 
     /// Writes one entry.
-    pub(super) fn add(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn add(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let name_bytes = u16::try_from(name.len()).map_err(|_| too_large())?;
         let length = u32::try_from(bytes.len()).ok().filter(|&length| length < u32::MAX).ok_or_else(too_large)?;
         let header_at = u32::try_from(self.written_bytes).ok().filter(|&at| at < u32::MAX).ok_or_else(too_large)?;
@@ -68,7 +68,7 @@ impl<W: Write> Packer<W> {
     }
 
     /// Writes the directory and hands the target back.
-    pub(super) fn finish(mut self) -> io::Result<W> {
+    pub(crate) fn finish(mut self) -> io::Result<W> {
         let directory_at = u32::try_from(self.written_bytes).map_err(|_| too_large())?;
         let directory_bytes = u32::try_from(self.directory.len()).map_err(|_| too_large())?;
         let mut end = std::mem::take(&mut self.directory);

@@ -6,6 +6,7 @@ mod doctor;
 pub mod edge_build;
 pub mod edge_run;
 pub mod gpu_flags;
+mod incident;
 mod sample;
 mod service;
 mod terminal;

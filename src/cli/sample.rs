@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 const SAMPLE: &[u8] = include_bytes!("../../engines/sample/sample.edge");
 
-/// The sample bundle as a file that lives as long as this value.
+/// The sample bundle, or another one in memory, as a file that lives as long as this value.
 #[derive(Debug)]
 pub(super) struct SampleBundle {
     folder: PathBuf,
@@ -19,13 +19,21 @@ impl SampleBundle {
     /// # Errors
     /// [`crate::ErrorKind::Output`] when it cannot be written.
     pub(super) fn unpack() -> Result<Self> {
-        Self::unpack_below(&std::env::temp_dir())
+        Self::unpack_below(&std::env::temp_dir(), "sample", SAMPLE)
     }
 
-    fn unpack_below(temporary: &Path) -> Result<Self> {
-        let folder = temporary.join(format!("edge-run-sample-{}", std::process::id()));
+    /// Another bundle in memory as such a file; `name` tells its folder from others of this process.
+    ///
+    /// # Errors
+    /// As [`SampleBundle::unpack`].
+    pub(super) fn unpack_bytes(name: &str, bytes: &[u8]) -> Result<Self> {
+        Self::unpack_below(&std::env::temp_dir(), name, bytes)
+    }
+
+    fn unpack_below(temporary: &Path, name: &str, bytes: &[u8]) -> Result<Self> {
+        let folder = temporary.join(format!("edge-run-{name}-{}", std::process::id()));
         let cannot = |error: std::io::Error| {
-            Error::output("the sample bundle cannot be unpacked")
+            Error::output("a bundle cannot be unpacked")
                 .because(error)
                 .at(folder.display())
                 .hint("set TMPDIR to a folder with 3 MB of room, or name a bundle with `--engine`")
@@ -33,7 +41,7 @@ impl SampleBundle {
         std::fs::create_dir_all(&folder).map_err(cannot)?;
         let sample = SampleBundle { file: folder.join("sample.edge"), folder: folder.clone() };
         let mut file = std::fs::File::create(&sample.file).map_err(cannot)?;
-        file.write_all(SAMPLE).map_err(cannot)?;
+        file.write_all(bytes).map_err(cannot)?;
         Ok(sample)
     }
 
@@ -58,7 +66,7 @@ mod tests {
     #[test]
     fn the_sample_is_a_whole_bundle_and_leaves_nothing_behind() {
         let temporary = tempfile::tempdir().unwrap();
-        let sample = SampleBundle::unpack_below(temporary.path()).unwrap();
+        let sample = SampleBundle::unpack_below(temporary.path(), "sample", SAMPLE).unwrap();
         assert_eq!(Bundle::open(sample.path()).unwrap().manifest().name, "sample");
         drop(sample);
         assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0);
@@ -66,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_cannot_be_written_is_named() {
-        let error = SampleBundle::unpack_below(Path::new("/dev/null")).unwrap_err();
+        let error = SampleBundle::unpack_below(Path::new("/dev/null"), "sample", SAMPLE).unwrap_err();
         assert_eq!(error.kind().exit_code(), 11);
         assert!(error.place().unwrap().starts_with("/dev/null"));
     }

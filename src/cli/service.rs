@@ -24,7 +24,7 @@ pub(super) enum UnprovenCommand {
 }
 
 impl StateArgs {
-    fn folder(self) -> Result<PathBuf> {
+    pub(super) fn folder(self) -> Result<PathBuf> {
         let of_systemd = || std::env::split_paths(&std::env::var_os("STATE_DIRECTORY")?).next();
         self.state.or_else(of_systemd).ok_or_else(|| {
             Error::usage("found no state folder").hint("name the folder that edge-run was given: `--state DIR`")

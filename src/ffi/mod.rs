@@ -9,6 +9,7 @@
 //! | [`signal`] | the kernel: SIGHUP | always there |
 //! | [`storage`] | the file system: free space | always there |
 //! | [`tensorrt`] | TensorRT 8.5 to 11 and TensorRT-RTX, through hand-declared virtual tables | at run time, table chosen by version |
+//! | [`thread`] | the kernel: how important a thread is | always there |
 //! | [`v4l2`] | cameras through Video4Linux2 | device nodes |
 
 pub mod cuda;
@@ -18,4 +19,5 @@ pub mod onnxruntime;
 pub mod signal;
 pub mod storage;
 pub mod tensorrt;
+pub mod thread;
 pub mod v4l2;

@@ -23,6 +23,16 @@ pub enum Trouble {
     Stuck(Duration),
 }
 
+impl Trouble {
+    /// For people.
+    pub fn what(&self) -> &str {
+        match self {
+            Trouble::Failed(error) => error.message(),
+            Trouble::Stuck(_) => "the engine has not answered in time",
+        }
+    }
+}
+
 struct Ask {
     frame: Arc<Frame>,
     score_floor: Option<f32>,

@@ -13,6 +13,7 @@ use crate::guard::{self, Guard, Observation, Reason, Seen, Severity, Side, Strea
 use crate::run::clerk::Clerk;
 use crate::run::depot::{Sight, Work};
 use crate::run::host::{Host, Trouble};
+use crate::run::incident::Recorder;
 use crate::run::present::Present;
 use crate::sinks::http::Board;
 use crate::sinks::row::{EngineStamp, Row};
@@ -68,6 +69,7 @@ pub struct Inspector {
     stamp: Arc<EngineStamp>,
     present: Arc<Present>,
     telemetry: Arc<Telemetry>,
+    recorder: Arc<Recorder>,
     boxes: Vec<Detection>,
 }
 
@@ -95,6 +97,8 @@ pub struct Parts {
     pub present: Arc<Present>,
     /// Counters.
     pub telemetry: Arc<Telemetry>,
+    /// The deep log.
+    pub recorder: Arc<Recorder>,
 }
 
 impl Inspector {
@@ -124,6 +128,7 @@ impl Inspector {
             stamp: parts.present.stamp(),
             present: parts.present,
             telemetry: parts.telemetry,
+            recorder: parts.recorder,
             boxes: Vec::with_capacity(300),
         })
     }
@@ -212,6 +217,8 @@ impl Inspector {
             echo_differs = self.echo(frame, inference);
         }
         let verdict = self.judge(lane, frame, stats, inference.as_ref(), echo_differs.is_some());
+        let answer = inference.as_ref().ok_or_else(|| trouble.as_ref().map_or("", Trouble::what));
+        self.recorder.answered(frame, stats, answer, &self.boxes);
         let alarm = Self::alarm(&verdict, frame, trouble, echo_differs);
         Self::take_verdict(row, verdict);
         if let Some(inference) = inference {

@@ -1,6 +1,7 @@
 //! From a bundle to an engine on this machine: the CPU engine, or the plan that fits the GPU at hand.
 
 use crate::bundle::Bundle;
+use crate::bundle::manifest::Source;
 use crate::bundle::plan::PlanFacts;
 use crate::engine::Engine;
 use crate::engine::cpu::{self, CpuOptions};
@@ -24,7 +25,20 @@ pub fn load(bundle: &Bundle, score_floor: f32, cpu: &CpuOptions, gpu: &GpuOption
     if !is_for_cpu(bundle) {
         return Ok(Box::new(load_plan(bundle, score_floor, gpu)?));
     }
+    load_on_cpu(bundle, score_floor, cpu)
+}
+
+/// Loads the bundle's model on the CPU, whatever it was built for.
+///
+/// # Errors
+/// [`ErrorKind::Refused`] for a bundle that holds a plan and no model; else as [`cpu::load`].
+pub fn load_on_cpu(bundle: &Bundle, score_floor: f32, cpu: &CpuOptions) -> Result<Box<dyn Engine>> {
     let manifest = bundle.manifest();
+    if manifest.source.opset == Source::NO_MODEL {
+        return Err(Error::refused("found a bundle with a plan alone, expected one with a model for the CPU")
+            .at(bundle.path().display())
+            .hint("take a machine with the GPU that the plan was made for"));
+    }
     cpu::load(&bundle.model()?, &manifest.input, &manifest.layout, manifest.classes.clone().into(), score_floor, cpu)
         .map_err(|error| error.at(bundle.path().display()))
 }

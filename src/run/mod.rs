@@ -11,6 +11,7 @@ pub mod depot;
 pub mod doctor;
 pub mod gpu_watch;
 pub mod host;
+pub mod incident;
 pub mod inject;
 pub mod inspector;
 mod keeper;
@@ -44,6 +45,7 @@ use crate::units::milliseconds;
 use cameras::{Beat, Cameras};
 use clerk::Clerk;
 use depot::{Delivery, Depot, Sight, Taken, Work};
+use incident::Recorder;
 use inspector::{Inspector, Parts, StreamPlace};
 use notify::Supervised;
 use present::Present;
@@ -164,6 +166,8 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
     let clerk = Arc::new(Clerk::new(names.clone(), rule.as_ref().and_then(Rule::deadline)));
     let outlet = outlet::Outlet::open(&options.output, live, triggered, &board, &telemetry, say)?;
 
+    let recorder =
+        Recorder::start(options.service.incidents, options.service.state.as_deref(), &names, &board, &telemetry)?;
     board.set_phase(Phase::Proving);
     let tick = || board.heartbeat();
     let loading = Loading { source: &source, options, tick: &tick, device: 0, before: None, show: Some(&board) };
@@ -200,8 +204,10 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
         clerk: Arc::clone(&clerk),
         present: Arc::clone(&present),
         telemetry: Arc::clone(&telemetry),
+        recorder: Arc::clone(&recorder),
     })?;
-    let shared = Shared { options, source, telemetry, board, stop: stop.clone(), present, clerk: Arc::clone(&clerk) };
+    let clerk_too = Arc::clone(&clerk);
+    let shared = Shared { options, source, telemetry, board, stop: stop.clone(), present, clerk: clerk_too, recorder };
     let standbys = Standbys::start(&shared, &bundle, device)?;
     standbys.settle(&|| shared.board.heartbeat(), say);
     let kept = ReadyParts {
@@ -215,6 +221,7 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
     let service = Service::new(&shared, kept);
     if live {
         say(&service.line());
+        say(&shared.recorder.line());
     }
     let run = Run { shared, clerk, names, source_failed: Arc::default() };
     let outcome = run.until_the_end(inspector, service, opened, outlet);
@@ -307,6 +314,7 @@ struct Shared<'a> {
     stop: StopFlag,
     present: Arc<Present>,
     clerk: Arc<Clerk>,
+    recorder: Arc<Recorder>,
 }
 
 struct Run<'a> {
@@ -346,6 +354,7 @@ impl Run<'_> {
                 scope.spawn(move || self.take_triggers(&triggers));
             }
             loop_result = self.answer_all(inspector, service, &mut cameras, &depot, &rows, &deliveries);
+            self.shared.recorder.finish(loop_result.as_ref().err());
             // Whatever waited is over; open parts are answered before the timer goes.
             board.set_phase(Phase::Stopping);
             let failed = loop_result.is_err() || self.source_failed.load(Ordering::Acquire);
@@ -477,6 +486,11 @@ impl Run<'_> {
             match commands.recv_timeout(PATIENCE) {
                 Ok(Command::Reload) => door.ask(),
                 Ok(Command::Rollback) => door.ask_rollback(),
+                Ok(Command::DeepLog(frames)) => {
+                    if !self.shared.recorder.ask(frames) {
+                        log::warn!("a deep log was asked for, and none can be kept now");
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }

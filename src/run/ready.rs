@@ -159,7 +159,7 @@ fn at_start(error: Error, bundle: &Bundle) -> Error {
 }
 
 /// The lowest score that is wanted of the engine: for what is judged and for what is reported.
-fn floor(options: &Options, manifest: &Manifest) -> f32 {
+pub(super) fn floor(options: &Options, manifest: &Manifest) -> f32 {
     let judged = manifest.thresholds.lowest_score();
     reported_thresholds(options, &manifest.thresholds).map_or(judged, |reported| reported.lowest_score().min(judged))
 }

@@ -12,6 +12,7 @@ use crate::guard::memory::MemoryLimits;
 use crate::guard::schedule::{ProofLimits, ProofSchedule};
 use crate::run::clerk::Clerk;
 use crate::run::host::Host;
+use crate::run::incident::{IncidentOptions, Recorder};
 use crate::run::inspector::{Alarm, Inspector, Installed};
 use crate::run::ledger::Ledger;
 use crate::run::memory::{MemoryWatch, News};
@@ -56,6 +57,8 @@ pub struct ServiceOptions {
     pub devices: Vec<u32>,
     /// How engines that stand by are looked after.
     pub standby: StandbyLimits,
+    /// The deep log.
+    pub incidents: IncidentOptions,
 }
 
 impl Default for ServiceOptions {
@@ -72,6 +75,7 @@ impl Default for ServiceOptions {
             reload: ReloadOptions::default(),
             devices: Vec::new(),
             standby: StandbyLimits::default(),
+            incidents: IncidentOptions::default(),
         }
     }
 }
@@ -117,6 +121,7 @@ pub(super) struct Service<'a> {
     suspicious: bool,
     incidents: Vec<Incident>,
     clerk: Arc<Clerk>,
+    recorder: Arc<Recorder>,
     memory: MemoryWatch,
     reloader: Reloader,
     standbys: Standbys,
@@ -154,6 +159,7 @@ impl<'a> Service<'a> {
             incidents: Vec::new(),
             clerk: Arc::clone(&shared.clerk),
             memory: MemoryWatch::new(options.service.memory, Arc::clone(&shared.telemetry), kinds),
+            recorder: Arc::clone(&shared.recorder),
             reloader: Reloader::new(&options.bundle),
             standbys: ready.standbys,
             looked_at_devices: None,
@@ -161,6 +167,7 @@ impl<'a> Service<'a> {
             looked_for_rollback: Instant::now(),
         };
         service.find_last_good();
+        service.tell_recorder();
         service
     }
 
@@ -182,6 +189,12 @@ impl<'a> Service<'a> {
     /// A result went out.
     pub(super) fn note(&mut self, row: &Row) {
         self.ledger.note(row);
+        self.recorder.row(row);
+    }
+
+    fn tell_recorder(&self) {
+        let floor = ready::floor(self.options, self.bundle.manifest());
+        self.recorder.engine_is(&self.bundle, &self.present.stamp(), floor, self.device);
     }
 
     /// Between two frames: asks for the next known answer when it is due. With a frame waiting, only when it is late.
@@ -208,8 +221,10 @@ impl<'a> Service<'a> {
         self.schedule.done(ended - now, ended);
         self.telemetry.gauge(Metric::ProofInterval, self.labels()).set(self.schedule.interval().as_secs_f64());
         match proved {
-            Ok(_) => {
+            Ok((agreement, _)) => {
                 self.proved();
+                let text = format!("frame {index}: {:.2} px, {:.4} apart", agreement.corner_px, agreement.score);
+                self.recorder.event("self_test_passed", &text);
                 Ok(())
             }
             Err(error) => {
@@ -288,6 +303,7 @@ impl<'a> Service<'a> {
     /// A proof failed: READY is red, and what stood on the last good one is marked.
     fn failed(&mut self, why: &str) {
         self.board.set_phase(Phase::Fault);
+        self.recorder.event("self_test_failed", why);
         self.telemetry.count(Metric::ProofsFailed, self.labels());
         let stamp = self.present.stamp();
         match self.ledger.failed(why, (&stamp.bundle, &stamp.sha256), self.present.proved_at()) {
@@ -316,6 +332,7 @@ impl<'a> Service<'a> {
         let tick = || board.heartbeat();
         ready::prove_all(inspector.host(), &mut self.prover, self.call_limit, &tick, false)?;
         self.proved();
+        self.recorder.event("self_test_passed", "all known answers");
         Ok(())
     }
 
@@ -325,6 +342,7 @@ impl<'a> Service<'a> {
         let mut steps = Vec::new();
         self.board.set_phase(Phase::Fault);
         log::error!("fault: {}", alarm.what);
+        self.recorder.alarm(alarm.cause, &alarm.what);
         if !alarm.stuck && self.roll_back_on_fault(inspector, &alarm.what)? {
             self.remember(alarm.what, since, vec![Step::LastGoodBundle]);
             return Ok(());
@@ -341,6 +359,7 @@ impl<'a> Service<'a> {
                 return Ok(());
             }
             steps.push(step);
+            self.recorder.step(step);
             log::warn!("recovery: {}", step.name());
             self.telemetry.count(Metric::RecoverySteps, self.labels().because(step.name()));
             let tried = self.take(step, inspector, &alarm).and_then(|()| self.prove_all(inspector));
@@ -368,6 +387,7 @@ impl<'a> Service<'a> {
     }
 
     fn remember(&mut self, what: String, seen_at: Instant, steps: Vec<Step>) {
+        self.recorder.recovered(&steps, seen_at.elapsed());
         if self.incidents.len() < MOST_INCIDENTS {
             self.incidents.push(Incident { what, seen_at, steps, recovered_after: seen_at.elapsed() });
         }
@@ -490,6 +510,7 @@ impl<'a> Service<'a> {
         self.present.change(stamp, Some(ready.proved_at), has_rule);
         let host = inspector.install(installed)?;
         self.bundle = ready.bundle;
+        self.tell_recorder();
         let prover = std::mem::replace(&mut self.prover, ready.prover);
         self.call_limit = ready.call_limit;
         self.next_golden = 0;

@@ -9,7 +9,7 @@ mod preview;
 mod routes;
 mod snapshot;
 
-pub use board::{Board, BoardSink, DeviceState, DeviceView, Phase, StreamSetup};
+pub use board::{Board, BoardSink, DeviceState, DeviceView, IncidentNote, Phase, StreamSetup};
 pub use snapshot::Limits;
 
 use crate::error::{Error, Result};
@@ -79,6 +79,8 @@ pub enum Command {
     Reload,
     /// Go back to the last bundle that worked.
     Rollback,
+    /// Record the next so many frames of every stream.
+    DeepLog(u32),
 }
 
 /// What the server needs to know.

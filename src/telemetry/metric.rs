@@ -107,6 +107,11 @@ metrics! {
     OutputRowsDropped, "edge_output_rows_dropped_total", Counter, ["reason"], "Result lines that could not be kept, by reason.";
     PicturesSaved, "edge_pictures_saved_total", Counter, ["stream"], "Annotated pictures written.";
     PicturesDropped, "edge_pictures_dropped_total", Counter, ["stream", "reason"], "Annotated pictures that could not be kept, by reason.";
+    Incidents, "edge_incidents_total", Counter, ["reason"], "Incidents recorded, by the reason seen first; `asked` is a log that was asked for.";
+    IncidentFrames, "edge_incident_frames_written_total", Counter, [], "Frames written down with incidents.";
+    IncidentFramesDropped, "edge_incident_frames_dropped_total", Counter, ["reason"], "Frames or pictures of incidents that could not be kept, by reason.";
+    IncidentsRemoved, "edge_incidents_removed_total", Counter, [], "Incidents removed to make room for newer ones.";
+    IncidentsUsed, "edge_incidents_bytes", Gauge, [], "Room that incidents take on the disk.";
     HttpRefused, "edge_http_refused_total", Counter, ["reason"], "HTTP connections and requests refused, by reason.";
     Uptime, "edge_uptime_seconds", Gauge, [], "Time since this process started its work.";
 }

@@ -14,6 +14,7 @@ use edge_trt::guard::{Guard, Reason, StreamTraits, Trust};
 use edge_trt::run::clerk::Clerk;
 use edge_trt::run::depot::{Sight, Work};
 use edge_trt::run::host::Host;
+use edge_trt::run::incident::{IncidentOptions, Recorder};
 use edge_trt::run::inspector::{Inspector, Parts, StreamPlace};
 use edge_trt::run::present::Present;
 use edge_trt::sinks::http::Board;
@@ -110,18 +111,21 @@ impl Day {
             classes: Arc::clone(&host.info().classes),
             device: None,
         };
+        let (board, telemetry) = (Board::new(Vec::new()), Telemetry::new());
+        let recorder = Recorder::start(IncidentOptions::default(), None, &[], &board, &telemetry).unwrap();
         let inspector = Inspector::new(Parts {
             host,
             call_limit: Duration::from_secs(60),
             echo_every: 0,
-            board: Board::new(Vec::new()),
+            board,
             thresholds: manifest.thresholds.clone(),
             reported: None,
             rule: Some(rule),
             streams: vec![StreamPlace { name: "line".into(), guard, traits, triggered: true }],
             clerk: Arc::clone(&clerk),
             present: Present::new(stamp, Some(SystemTime::now()), true),
-            telemetry: Telemetry::new(),
+            telemetry,
+            recorder,
         })
         .unwrap();
         let line = Line::new(&options).unwrap();

@@ -10,6 +10,7 @@ use crate::bundle::signature::PublicKey;
 use crate::camera::{CameraRequest, Place, SourceKind, sim};
 use crate::cli::doctor::{self, DoctorArgs};
 use crate::cli::gpu_flags::GpuFlags;
+use crate::cli::incident::{IncidentCommand, RecordFlags, ReplayArgs, incident, replay_incident};
 use crate::cli::sample::SampleBundle;
 use crate::cli::service::{self, StateArgs, UnprovenCommand};
 use crate::cli::{StopRequest, Terminal};
@@ -52,6 +53,11 @@ enum Command {
     /// Results that stood on a self-test which then failed
     #[command(subcommand)]
     Unproven(UnprovenCommand),
+    /// What was recorded around faults
+    #[command(subcommand)]
+    Incident(IncidentCommand),
+    /// Run a recorded incident through an engine of this machine and say what differs
+    Replay(ReplayArgs),
     /// Ask a running line for the last bundle that worked
     Rollback(StateArgs),
     /// Measure a bundle on this machine: Markdown, or JSON for programs
@@ -165,6 +171,8 @@ struct RunArgs {
     /// Least time between two self-tests with a known answer [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     proof_every: Option<Duration>,
+    #[command(flatten, next_help_heading = "Deep log")]
+    record: RecordFlags,
     #[command(flatten, next_help_heading = "GPU")]
     gpu: GpuFlags,
     /// Write the truth of the simulated line as JSON lines
@@ -222,6 +230,8 @@ pub fn main(typed: Typed, terminal: &mut Terminal) -> Result<()> {
         }
         Some(Command::Doctor(typed)) => doctor::run(typed, terminal),
         Some(Command::Unproven(command)) => service::unproven(command, terminal),
+        Some(Command::Incident(command)) => incident(command, terminal),
+        Some(Command::Replay(typed)) => replay_incident(&typed, terminal),
         Some(Command::Rollback(args)) => service::rollback(args, terminal),
         Some(Command::Bench(typed)) => bench(&typed, terminal),
         None => run_streams(typed.run, terminal),
@@ -322,6 +332,7 @@ fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
         duration: typed.duration,
         service: ServiceOptions {
             devices: typed.gpu.devices(&config.gpu),
+            incidents: typed.record.options(),
             ..look_after(typed.state, typed.proof_every, typed.watch)
         },
         output: OutputOptions {

@@ -11,8 +11,10 @@ use crate::sinks::Sink;
 use crate::sinks::row::{EngineStamp, Row};
 use crate::units::index;
 use serde::Serialize;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
 
 /// Where the run stands. Only [`Phase::Ready`] makes `/readyz` green.
@@ -121,9 +123,34 @@ impl Slot {
     }
 }
 
+/// What the pages list of one incident.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct IncidentNote {
+    /// Its name.
+    pub id: String,
+    /// When it was seen, RFC 3339.
+    pub at: String,
+    /// The streams that it is about.
+    pub streams: Vec<String>,
+    /// What was seen first: a check of the guard, or `self_test`, `slow`, `device_lost`, `answer`.
+    pub reason: String,
+    /// The same for people.
+    pub what: String,
+    /// Steps of the recovery ladder; the last one worked when `recovered_after_ms` is there.
+    pub steps: Vec<String>,
+    /// How long it lasted; `None`: it lasts.
+    pub recovered_after_ms: Option<f64>,
+    /// The run ended with it.
+    pub ended: bool,
+    /// Its details lie on the disk.
+    pub kept: bool,
+}
+
 /// What the run publishes for pages and health checks; shared by `Arc`.
 pub struct Board {
     pub(super) slots: Vec<Slot>,
+    incidents: Mutex<VecDeque<IncidentNote>>,
+    pub(super) incident_folder: OnceLock<PathBuf>,
     pub(super) started: Instant,
     heartbeat: AtomicU64,
     phase: AtomicU8,
@@ -180,11 +207,16 @@ impl DeviceView {
 }
 
 impl Board {
+    /// Incidents listed; older ones are on the disk.
+    pub const INCIDENTS: usize = 20;
+
     /// A board for these streams, in the phase [`Phase::Starting`].
     pub fn new(streams: Vec<StreamSetup>) -> Arc<Self> {
         let slot = |setup| Slot { setup, arrived: AtomicU64::new(0), latest: Mutex::default() };
         Arc::new(Board {
             slots: streams.into_iter().map(slot).collect(),
+            incidents: Mutex::default(),
+            incident_folder: OnceLock::new(),
             started: Instant::now(),
             heartbeat: AtomicU64::new(0),
             phase: AtomicU8::new(0),
@@ -248,6 +280,31 @@ impl Board {
         if let Some(slot) = self.slot(stream) {
             slot.lock().lost = None;
         }
+    }
+
+    /// An incident has begun, or more is known of it.
+    pub fn note_incident(&self, note: IncidentNote) {
+        let mut incidents = self.incidents.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = incidents.iter_mut().find(|known| known.id == note.id) {
+            let kept = known.kept;
+            *known = note;
+            known.kept |= kept;
+            return;
+        }
+        if incidents.len() >= Self::INCIDENTS {
+            incidents.pop_front();
+        }
+        incidents.push_back(note);
+    }
+
+    /// The last incidents, newest first.
+    pub fn incidents(&self) -> Vec<IncidentNote> {
+        self.incidents.lock().unwrap_or_else(PoisonError::into_inner).iter().rev().cloned().collect()
+    }
+
+    /// Where the details of incidents are written; pages read them there. Said once.
+    pub fn keep_incidents_in(&self, folder: &Path) {
+        let _said_before = self.incident_folder.set(folder.to_owned());
     }
 
     /// The sink that publishes rows on this board.

@@ -1,6 +1,6 @@
 //! The board at one moment, as the pages and `/healthz` get it.
 
-use super::board::{Board, DeviceView, Latest, Phase, Recent, Slot, Totals};
+use super::board::{Board, DeviceView, IncidentNote, Latest, Phase, Recent, Slot, Totals};
 use crate::decision::Decision;
 use crate::engine::MemoryFigures;
 use crate::guard::{Reason, Severity, Side, Trust};
@@ -46,6 +46,8 @@ pub(super) struct Snapshot {
     /// Empty where there is one device.
     devices: Vec<DeviceView>,
     pub(super) streams: Vec<StreamView>,
+    /// The last incidents, newest first.
+    incidents: Vec<IncidentNote>,
 }
 
 #[derive(Debug, Serialize)]
@@ -184,6 +186,7 @@ impl Snapshot {
             engine,
             devices: board.devices(),
             streams,
+            incidents: board.incidents(),
         }
     }
 

@@ -1,0 +1,402 @@
+//! `edge-run incident` and `edge-run replay`: what was recorded around a fault, and the same frames through an engine here.
+
+use crate::bundle::Bundle;
+use crate::bundle::signature::PublicKey;
+use crate::cli::Terminal;
+use crate::cli::gpu_flags::GpuFlags;
+use crate::cli::sample::SampleBundle;
+use crate::cli::service::StateArgs;
+use crate::engine::Engine;
+use crate::engine::cpu::{CpuBackend, CpuOptions};
+use crate::error::{Error, ErrorKind, Result};
+use crate::run::incident::export::export;
+use crate::run::incident::recording::Recording;
+use crate::run::incident::replay::{AskedTolerance, Outcome, Replay, Replayed, replay, short};
+use crate::run::incident::report::{FrameLine, Report};
+use crate::run::incident::{IncidentOptions, Listed, is_id, list};
+use crate::run::machine;
+use crate::units::Bytes;
+use clap::{Args, Subcommand};
+use std::path::{Path, PathBuf};
+
+/// Flags of a run about its deep log.
+#[derive(Debug, Args)]
+pub(super) struct RecordFlags {
+    /// Record every frame, not only those around faults; needs `--state`
+    #[arg(long)]
+    deep_log: bool,
+    /// Room for incidents in the state folder; the oldest are removed
+    #[arg(long, value_name = "BYTES", default_value = "1GiB")]
+    incident_space: Bytes,
+    /// Memory for pictures of the last frames, and again for those that wait for the disk
+    #[arg(long, value_name = "BYTES", default_value = "128MiB")]
+    incident_memory: Bytes,
+}
+
+impl RecordFlags {
+    /// As the run takes them.
+    pub(super) fn options(&self) -> IncidentOptions {
+        IncidentOptions { deep_log: self.deep_log, space: self.incident_space, memory: self.incident_memory }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum IncidentCommand {
+    /// One line for each incident, oldest first
+    List {
+        #[command(flatten)]
+        state: StateArgs,
+        /// The reports as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// What happened in one incident, frame by frame
+    Show {
+        /// Its name, its folder or its zip
+        incident: String,
+        #[command(flatten)]
+        state: StateArgs,
+        /// Report and frames as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// One zip with everything that is needed to run it again elsewhere
+    Export {
+        /// Its name or its folder
+        incident: String,
+        #[command(flatten)]
+        state: StateArgs,
+        /// The zip to write
+        #[arg(long, short, value_name = "FILE", default_value = "incident.zip")]
+        output: PathBuf,
+        /// Put the bundle that answered into it too
+        #[arg(long)]
+        with_bundle: bool,
+        /// Where that bundle lies now [default: where it lay then]; implies `--with-bundle`
+        #[arg(long, value_name = "FILE")]
+        bundle: Option<PathBuf>,
+    },
+}
+
+/// What to run again.
+#[derive(Debug, Args)]
+pub(super) struct ReplayArgs {
+    /// The zip that `edge-run incident export` wrote, or the folder of an incident
+    incident: PathBuf,
+    /// The bundle to run [default: the one in the zip, or where it lay then]
+    #[arg(long, value_name = "FILE")]
+    engine: Option<PathBuf>,
+    /// Run on the CPU although there is a GPU
+    #[arg(long)]
+    cpu: bool,
+    /// Edges may be apart by this much [default: 0.5 on the backend of then, else what the bundle allows]
+    #[arg(long, value_name = "PX")]
+    tolerance_px: Option<f32>,
+    /// Scores may be apart by this much [default: 0.005 on the backend of then, else what the bundle allows]
+    #[arg(long, value_name = "0..1")]
+    tolerance_score: Option<f32>,
+    /// Threads of the CPU engine [default: physical cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<u32>,
+    /// CPU engine: auto, rten or onnxruntime
+    #[arg(long, value_name = "BACKEND", default_value = "auto")]
+    cpu_backend: String,
+    /// Run only bundles that are signed with this public Ed25519 key (PEM)
+    #[arg(long, value_name = "FILE")]
+    trust: Option<PathBuf>,
+    /// The comparison as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten, next_help_heading = "GPU")]
+    gpu: GpuFlags,
+}
+
+/// Runs `edge-run incident`.
+///
+/// # Errors
+/// When the state folder, the incident or the output fails.
+pub(super) fn incident(command: IncidentCommand, terminal: &mut Terminal) -> Result<()> {
+    match command {
+        IncidentCommand::List { state, json } => list_all(state, json, terminal),
+        IncidentCommand::Show { incident, state, json } => {
+            let recording = Recording::open(&place_of(&incident, state)?)?;
+            if json { terminal.data(as_json(&recording)?) } else { show(&recording, terminal) }
+        }
+        IncidentCommand::Export { incident, state, output, with_bundle, bundle } => {
+            let recording = Recording::open(&place_of(&incident, state)?)?;
+            let bundle = bundle.or_else(|| with_bundle.then(|| PathBuf::from(&recording.report().engine.path)));
+            export(&recording, &output, bundle.as_deref()).map_err(|error| match with_bundle {
+                true => error.hint("name the file that holds the bundle: `--bundle FILE`"),
+                false => error,
+            })?;
+            let bytes = std::fs::metadata(&output).map_or(0, |about| about.len());
+            terminal.say(format!("{} in {}, {}", recording.report().id, output.display(), Bytes(bytes)));
+            Ok(())
+        }
+    }
+}
+
+/// A name below the state folder, or a path as it is.
+fn place_of(incident: &str, state: StateArgs) -> Result<PathBuf> {
+    if !is_id(incident) || Path::new(incident).exists() {
+        return Ok(PathBuf::from(incident));
+    }
+    Ok(state.folder()?.join(crate::run::incident::FOLDER).join(incident))
+}
+
+fn list_all(state: StateArgs, json: bool, terminal: &mut Terminal) -> Result<()> {
+    let (incidents, broken) = list(&state.folder()?)?;
+    for name in &broken {
+        terminal.warn(format!("incident {name} cannot be read and was passed over"));
+    }
+    if json {
+        let line = |listed: &Listed| serde_json::json!({ "bytes": listed.bytes, "folder": listed.folder, "report": listed.report });
+        let lines: Vec<_> = incidents.iter().map(line).collect();
+        return terminal.data(to_json(&lines)?);
+    }
+    if incidents.is_empty() {
+        terminal.say("no incident is recorded");
+        return Ok(());
+    }
+    let mut rows =
+        vec![["seen at", "stream", "reason", "frames", "size", "recovered after", "name"].map(str::to_owned)];
+    rows.extend(incidents.iter().map(|listed| {
+        let report = &listed.report;
+        [
+            report.seen_at.clone(),
+            report.streams.join(","),
+            report.reason.clone(),
+            report.frames.to_string(),
+            Bytes(listed.bytes).to_string(),
+            how_it_ended(report),
+            report.id.clone(),
+        ]
+    }));
+    terminal.data(table(&rows))
+}
+
+/// Columns as wide as their longest cell.
+fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; COLUMNS] = std::array::from_fn(width);
+    let line = |row: &[String; COLUMNS]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn how_it_ended(report: &Report) -> String {
+    let step = report.steps.last().map_or_else(String::new, |step| format!(" by {step}"));
+    match (report.recovered_after_ms, &report.ended) {
+        (Some(after_ms), _) => format!("{:.2} s{step}", after_ms / 1e3),
+        (None, Some(ended)) => ended.split(':').next().unwrap_or_default().to_owned(),
+        (None, None) => "-".to_owned(),
+    }
+}
+
+fn show(recording: &Recording, terminal: &mut Terminal) -> Result<()> {
+    let report = recording.report();
+    let engine = &report.engine;
+    let mut text = vec![
+        format!("{}: {}", report.id, report.what),
+        format!("seen at     {}", report.seen_at),
+        format!("streams     {}", report.streams.join(", ")),
+        format!(
+            "engine      {} {}, {}, device {}",
+            engine.bundle,
+            short(&engine.sha256),
+            engine.backend,
+            engine.device
+        ),
+        format!("steps       {}", if report.steps.is_empty() { "-".to_owned() } else { report.steps.join(", ") }),
+        format!("recovered   {}", report.ended.clone().unwrap_or_else(|| how_it_ended(report))),
+    ];
+    let left_out = if report.left_out > 0 { format!(", {} left out", report.left_out) } else { String::new() };
+    let cut = if report.complete { "" } else { ", cut short" };
+    text.push(format!("recorded    {} frames{left_out}{cut}", recording.frames().len()));
+    text.push("\nbetween the frames".to_owned());
+    text.extend(report.events.iter().map(|event| format!("{}  {:17} {}", event.at, event.kind, event.text)));
+    text.push(String::new());
+    let mut rows = vec![["at", "stream", "frame", "trust", "boxes", "before NMS", "ms", "why"].map(str::to_owned)];
+    rows.extend(recording.frames().iter().map(frame_row));
+    text.push(table(&rows));
+    terminal.data(text.join("\n"))
+}
+
+fn frame_row(frame: &FrameLine) -> [String; 8] {
+    let mut why = frame.reasons.join(", ");
+    for more in frame.error.iter().chain(&frame.answered_for) {
+        why = format!("{why}{}{more}", if why.is_empty() { "" } else { ": " });
+    }
+    let timings = &frame.timings_ms;
+    let engine_ms = timings.preprocess_ms + timings.transfer_ms + timings.inference_ms + timings.postprocess_ms;
+    [
+        frame.at.clone(),
+        frame.stream.clone(),
+        frame.frame.map_or_else(|| "-".to_owned(), |number| number.to_string()),
+        frame.trust.name().to_owned(),
+        frame.detections.len().to_string(),
+        frame.candidates_in_all.to_string(),
+        format!("{engine_ms:.1}"),
+        why,
+    ]
+}
+
+fn as_json(recording: &Recording) -> Result<String> {
+    to_json(&serde_json::json!({ "report": recording.report(), "frames": recording.frames() }))
+}
+
+fn to_json(value: &impl serde::Serialize) -> Result<String> {
+    serde_json::to_string_pretty(value)
+        .map_err(|error| Error::unexpected("this cannot be written as JSON").because(error))
+}
+
+/// Runs `edge-run replay`.
+///
+/// # Errors
+/// [`ErrorKind::Source`] when the recording cannot be used, [`ErrorKind::Refused`] when an answer differs (exit 3: this engine
+/// does not give the recorded answers), and those of the engine.
+pub(super) fn replay_incident(typed: &ReplayArgs, terminal: &mut Terminal) -> Result<()> {
+    let recording = Recording::open(&typed.incident)?;
+    let found = BundleFile::find(typed, &recording)?;
+    let bundle = Bundle::open(found.path())?;
+    if let Some(key) = typed.trust.as_deref().map(PublicKey::read).transpose()? {
+        key.check(&bundle)?;
+    }
+    let mut engine = load(typed, &bundle, recording.report().engine.score_floor, terminal)?;
+    let asked = AskedTolerance { px: typed.tolerance_px, score: typed.tolerance_score };
+    let mut unprinted = None;
+    let replayed = replay(&recording, &bundle, &mut *engine, asked, &mut |frame| {
+        if !typed.json && unprinted.is_none() {
+            unprinted = terminal.data(line(frame)).err();
+        }
+    })?;
+    if let Some(error) = unprinted {
+        return Err(error);
+    }
+    if typed.json {
+        terminal.data(to_json(&replayed)?)?;
+    }
+    verdict(&replayed, terminal)
+}
+
+/// Differences shown for one frame; `--json` has all.
+const SHOWN: usize = 5;
+
+fn line(frame: &Replayed) -> String {
+    let number = frame.frame.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let outcome = match frame.outcome {
+        Outcome::Same => "same",
+        Outcome::Differs => "DIFFERS",
+        Outcome::NotRun => "not run: no picture",
+    };
+    let [boxes_then, boxes_now] = frame.boxes;
+    let [candidates_then, candidates_now] = frame.candidates;
+    let mut text = format!(
+        "{} {number:>6}  {:7}  boxes {boxes_then} now {boxes_now}, before NMS {candidates_then} now {candidates_now}, \
+         apart {:.2} px {:.4}  {outcome}",
+        frame.stream,
+        frame.trust.name(),
+        frame.apart_px,
+        frame.apart_score
+    );
+    if frame.outcome == Outcome::NotRun {
+        text = format!("{} {number:>6}  {:7}  {outcome}", frame.stream, frame.trust.name());
+    }
+    for difference in frame.differences.iter().take(SHOWN) {
+        text.push_str("\n    ");
+        text.push_str(difference);
+    }
+    if frame.differences.len() > SHOWN {
+        text.push_str(&format!("\n    and {} more", frame.differences.len() - SHOWN));
+    }
+    text
+}
+
+fn verdict(replayed: &Replay, terminal: &mut Terminal) -> Result<()> {
+    let (recorded, now, tolerance) = (&replayed.recorded, &replayed.now, replayed.tolerance);
+    terminal.say(format!("recorded by {} {}, {}", recorded.bundle, short(&recorded.sha256), recorded.backend));
+    terminal.say(format!("run again by {} {}, {}", now.bundle, short(&now.sha256), now.backend));
+    terminal.say(format!("the same within {} px and {} of score", tolerance.px, tolerance.score));
+    terminal.say(format!(
+        "{} frames: {} the same, {} differ, {} not run",
+        replayed.frames.len(),
+        replayed.same,
+        replayed.differ,
+        replayed.not_run
+    ));
+    if replayed.differ > 0 {
+        return Err(Error::refused(format!(
+            "{} of {} recorded answers differ from those of this engine",
+            replayed.differ,
+            replayed.same + replayed.differ
+        ))
+        .hint("a frame that the guard called a fault is expected to differ on a healthy engine"));
+    }
+    if replayed.same == 0 {
+        return Err(Error::source_failed("found no frame with a picture, expected at least one to run again"));
+    }
+    Ok(())
+}
+
+fn load(typed: &ReplayArgs, bundle: &Bundle, floor: f32, terminal: &mut Terminal) -> Result<Box<dyn Engine>> {
+    let backend = match typed.cpu_backend.as_str() {
+        "auto" => CpuBackend::Auto,
+        "rten" => CpuBackend::Rten,
+        "onnxruntime" => CpuBackend::OnnxRuntime,
+        other => return Err(Error::usage(format!("found backend `{other}`, expected auto, rten or onnxruntime"))),
+    };
+    let cpu = CpuOptions { backend, threads: typed.threads, emulate_half: false };
+    if typed.cpu {
+        return machine::load_on_cpu(bundle, floor, &cpu);
+    }
+    match machine::load(bundle, floor, &cpu, &typed.gpu.options()) {
+        Err(error) if matches!(error.kind(), ErrorKind::MachineLacks | ErrorKind::Refused) => {
+            if machine::is_for_cpu(bundle) {
+                return Err(error);
+            }
+            terminal.warn(format!("on the CPU, because no GPU here runs this bundle: {}", error.message()));
+            machine::load_on_cpu(bundle, floor, &cpu)
+        }
+        other => other,
+    }
+}
+
+/// The bundle to run, and what keeps its file alive.
+enum BundleFile {
+    Given(PathBuf),
+    Sample(SampleBundle),
+}
+
+impl BundleFile {
+    fn path(&self) -> &Path {
+        match self {
+            BundleFile::Given(path) => path,
+            BundleFile::Sample(sample) => sample.path(),
+        }
+    }
+
+    /// As asked for; else the one in the zip; else the one that answered then, where it still lies or as the sample.
+    fn find(typed: &ReplayArgs, recording: &Recording) -> Result<BundleFile> {
+        if let Some(path) = &typed.engine {
+            return Ok(BundleFile::Given(path.clone()));
+        }
+        if let Some(bytes) = recording.bundle()? {
+            return Ok(BundleFile::Sample(SampleBundle::unpack_bytes("replay", &bytes)?));
+        }
+        let engine = &recording.report().engine;
+        let sample = SampleBundle::unpack()?;
+        for found in [BundleFile::Given(PathBuf::from(&engine.path)), BundleFile::Sample(sample)] {
+            if Bundle::open(found.path()).is_ok_and(|bundle| bundle.id() == engine.sha256) {
+                return Ok(found);
+            }
+        }
+        Err(Error::usage(format!(
+            "found no bundle {}, expected the one that answered in this incident",
+            short(&engine.sha256)
+        ))
+        .at(recording.place().display())
+        .hint("name a bundle with `--engine FILE`, or export the incident with `--with-bundle`"))
+    }
+}
