@@ -5,6 +5,7 @@
 
 mod board;
 mod door;
+mod incident;
 mod preview;
 mod routes;
 mod snapshot;

@@ -2,6 +2,7 @@
 
 use super::board::Board;
 use super::door::{COOKIE, Door, Refusal, query_token};
+use super::incident;
 use super::preview::Previews;
 use super::snapshot::{Limits, Snapshot};
 use super::{Command, HttpOptions, Trigger};
@@ -19,6 +20,7 @@ use futures_util::stream;
 use serde::Deserialize;
 use std::convert::Infallible;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -97,6 +99,9 @@ pub(super) fn router(app: &Arc<App>, peer: IpAddr) -> Router {
         .route("/causes.js", get(causes))
         .route("/words.js", get(|| page(include_str!("pages/words.js"), "text/javascript; charset=utf-8")))
         .route("/engineer.js", get(|| page(include_str!("pages/engineer.js"), "text/javascript; charset=utf-8")))
+        .route("/incident", get(|| page(include_str!("pages/incident.html"), "text/html; charset=utf-8")))
+        .route("/incident.js", get(|| page(include_str!("pages/incident.js"), "text/javascript; charset=utf-8")))
+        .route("/incidents/{id}/{*file}", get(incident_file))
         .route("/line.js", get(|| page(include_str!("pages/line.js"), "text/javascript; charset=utf-8")))
         .route("/metrics", get(metrics))
         .route("/livez", get(livez))
@@ -107,8 +112,9 @@ pub(super) fn router(app: &Arc<App>, peer: IpAddr) -> Router {
         .route("/trigger", post(trigger))
         .route("/reload", post(|app: State<Arc<App>>| command(app, Command::Reload)))
         .route("/rollback", post(|app: State<Arc<App>>| command(app, Command::Rollback)))
+        .route("/deep-log", post(deep_log))
         .fallback(|| async {
-            (StatusCode::NOT_FOUND, "no such page; there are / /line /metrics /livez /readyz /healthz\n")
+            (StatusCode::NOT_FOUND, "no such page; there are / /line /incident /metrics /livez /readyz /healthz\n")
         })
         .layer(DefaultBodyLimit::max(BODY_BYTES))
         .layer(from_fn_with_state(Arc::clone(app), come_in))
@@ -226,6 +232,42 @@ async fn preview(State(app): State<Arc<App>>, Path(name): Path<String>) -> Respo
             (headers, picture.jpeg).into_response()
         }
         None => (StatusCode::NOT_FOUND, "no present picture\n").into_response(),
+    }
+}
+
+async fn incident_file(State(app): State<Arc<App>>, Path((id, file)): Path<(String, String)>) -> Response {
+    incident::file(app.board.incident_folder.get().map(PathBuf::as_path), &id, &file).await
+}
+
+/// `frames`: how many frames of every stream are to be recorded.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeepLogQuery {
+    frames: Option<u32>,
+    #[serde(rename = "token")]
+    _token: Option<String>,
+}
+
+/// Most frames that one request may ask for, and how many are recorded when it does not say.
+const MOST_FRAMES: u32 = 1000;
+const USUAL_FRAMES: u32 = 100;
+
+async fn deep_log(
+    app: State<Arc<App>>,
+    query: Result<Query<DeepLogQuery>, axum::extract::rejection::QueryRejection>,
+) -> (StatusCode, &'static str) {
+    let frames = query.ok().map(|query| query.frames.unwrap_or(USUAL_FRAMES));
+    match frames.filter(|frames| (1..=MOST_FRAMES).contains(frames)) {
+        None => (StatusCode::BAD_REQUEST, "expected `frames` from 1 to 1000 in the query\n"),
+        Some(_) if app.board.incident_folder.get().is_none() => {
+            (StatusCode::CONFLICT, "this run keeps no incidents: start it with `--state DIR`\n")
+        }
+        Some(frames) => match command(app, Command::DeepLog(frames)).await {
+            (StatusCode::ACCEPTED, _) => {
+                (StatusCode::ACCEPTED, "asked; `edge-run incident list` shows it when it is whole\n")
+            }
+            other => other,
+        },
     }
 }
 

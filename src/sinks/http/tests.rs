@@ -112,6 +112,9 @@ fn every_route_answers_and_carries_the_policy() {
         ("/words.js", 200),
         ("/engineer.js", 200),
         ("/line.js", 200),
+        ("/incident", 200),
+        ("/incident.js", 200),
+        ("/incidents/20260101T000000Z-001-nan/incident.json", 404),
         ("/metrics", 200),
         ("/livez", 200),
         ("/readyz", 200),
@@ -302,6 +305,61 @@ fn commands_need_a_token_that_is_set_and_right() {
     assert_eq!(bench.post("/rollback", right, "").0, 202);
     assert_eq!(bench.post("/reload", right, "").0, 503, "nobody waits for a full channel");
     assert_eq!([receiver.recv().unwrap(), receiver.recv().unwrap()], [Command::Reload, Command::Rollback]);
+}
+
+#[test]
+fn incidents_are_listed_and_their_files_served_and_no_others() {
+    let bench = plain(&["cam0"]);
+    let note = |id: &str, kept| IncidentNote {
+        id: id.to_owned(),
+        at: "2026-01-01T00:00:00.000Z".into(),
+        streams: vec!["cam0".into()],
+        reason: "nan".into(),
+        what: "stream cam0, frame 7: nan".into(),
+        steps: vec!["rewarm".into()],
+        recovered_after_ms: Some(120.0),
+        ended: false,
+        kept,
+    };
+    let id = "20260101T000000Z-001-nan";
+    assert_eq!(bench.get(&format!("/incidents/{id}/incident.json")).0, 404, "no folder is known");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join(id).join("pictures")).unwrap();
+    std::fs::write(folder.path().join(id).join("incident.json"), "{}").unwrap();
+    std::fs::write(folder.path().join(id).join("pictures/000012.png"), "png").unwrap();
+    std::fs::write(folder.path().join("secret"), "secret").unwrap();
+    bench.board.keep_incidents_in(folder.path());
+    assert_eq!(bench.get(&format!("/incidents/{id}/incident.json")), (200, "{}".to_owned()));
+    assert_eq!(bench.get(&format!("/incidents/{id}/pictures/000012.png")).0, 200);
+    for path in ["..%2Fsecret", "../secret", "pictures/..%2F..%2Fsecret", "secret", "pictures/000013.png"] {
+        assert_eq!(bench.get(&format!("/incidents/{id}/{path}")).0, 404, "{path}");
+    }
+    assert_eq!(bench.get("/incidents/%2e%2e/secret").0, 404);
+    bench.board.note_incident(note("a", false));
+    bench.board.note_incident(note("b", true));
+    bench.board.note_incident(note("b", false));
+    (0..2 * Board::INCIDENTS).for_each(|_| bench.board.note_incident(note("b", false)));
+    let health: serde_json::Value = serde_json::from_str(&bench.get("/healthz").1).unwrap();
+    let listed = health["incidents"].as_array().unwrap();
+    assert_eq!((listed.len(), &listed[0]["id"], &listed[0]["kept"]), (2, &"b".into(), &true.into()));
+}
+
+#[test]
+fn a_deep_log_is_asked_for_with_the_token() {
+    let (sender, receiver) = mpsc::sync_channel(2);
+    let token = Some("open-sesame-1".to_owned());
+    let bench =
+        bench(HttpOptions { listen: local(), commands: Some(sender), token, ..HttpOptions::default() }, &["cam0"]);
+    let right = "Authorization: Bearer open-sesame-1\r\n";
+    assert_eq!(bench.post("/deep-log?frames=50", "", "").0, 401);
+    assert_eq!(bench.post("/deep-log?frames=50", right, "").0, 409, "there is no folder to write to");
+    bench.board.keep_incidents_in(std::path::Path::new("/nowhere"));
+    for wrong in ["0", "1001", "-1", "many"] {
+        assert_eq!(bench.post(&format!("/deep-log?frames={wrong}"), right, "").0, 400, "{wrong}");
+    }
+    assert_eq!(bench.post("/deep-log?frames=50", right, "").0, 202);
+    assert_eq!(bench.post("/deep-log", right, "").0, 202);
+    assert_eq!([receiver.recv().unwrap(), receiver.recv().unwrap()], [Command::DeepLog(50), Command::DeepLog(100)]);
 }
 
 #[test]

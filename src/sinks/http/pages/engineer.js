@@ -109,6 +109,50 @@ class Card {
   }
 }
 
+/** The list of incidents, newest first. */
+class Incidents {
+  constructor(element) {
+    this.rows = make("tbody");
+    this.none = make("p", "quiet");
+    this.table = make("table", "", null, [make("thead", "", null, [
+      make("tr", "", null, ["when", "stream", "reasons", "repaired_by", "after", "details"].map((key) => make("th", "", text(key)))),
+    ]), this.rows]);
+    element.append(make("h2", "", text("incidents")), this.table, this.none);
+  }
+
+  show(incidents) {
+    const key = JSON.stringify(incidents);
+    if (key === this.key) return;
+    this.key = key;
+    this.table.hidden = incidents.length === 0;
+    say(this.none, incidents.length === 0 ? text("no_incident") : "");
+    this.rows.replaceChildren(...incidents.map((incident) => this.row(incident)));
+  }
+
+  row(incident) {
+    const state = make("span", "pill", repair(incident));
+    state.dataset.kind = incident.recovered_after_ms === null ? "fault" : "trusted";
+    let details = text(incident.recovered_after_ms === null ? "lasting" : "not_kept");
+    if (incident.kept) {
+      details = make("a", "", text("details"));
+      details.href = "/incident?id=" + encodeURIComponent(incident.id) + (wanted ? "&lang=" + encodeURIComponent(wanted) : "");
+    }
+    const why = make("td", "", null, [make("code", "", incident.reason), " " + cause(incident.reason)[0]]);
+    why.title = incident.what;
+    return make("tr", "", null, [
+      make("td", "", when(incident.at)), make("td", "", incident.streams.join(", ")), why,
+      make("td", "", null, [state]), make("td", "", lasted(incident.recovered_after_ms)), make("td", "", null, [details]),
+    ]);
+  }
+}
+
+/** Time of day; with the date when it is another day. */
+function when(text) {
+  const at = new Date(text);
+  const today = at.toDateString() === new Date().toDateString();
+  return today ? clock(at.getTime()) : at.toLocaleDateString(document.documentElement.lang) + " " + clock(at.getTime());
+}
+
 function pill(element, kind, content) {
   element.dataset.kind = kind;
   say(element, content);
@@ -133,6 +177,7 @@ for (const [address, key] of [["/line", "operator_page"], ["/metrics", "metrics"
   find("links").append(link);
 }
 say(find("phase"), text("connecting"));
+const incidents = new Incidents(find("incidents"));
 
 listen(
   (snapshot) => {
@@ -157,6 +202,7 @@ listen(
       }
       cards.get(stream.name).show(stream);
     }
+    incidents.show(snapshot.incidents);
     find("streams").dataset.count = Math.min(snapshot.streams.length, 4);
   },
   (silent) => {

@@ -22,6 +22,17 @@ const texts = {
     postprocess: "postprocess", boxes: "Boxes", none: "none", withheld: "withheld: the answer is a fault",
     totals: "Since the start", trust: "Trust", decision: "Decision", reasons: "Why", observed: "seen, not judged yet",
     operator_page: "operator page", metrics: "metrics", health: "health", no_rule: "no rule", more: "more",
+    incidents: "Incidents", no_incident: "none so far", when: "seen at", stream: "stream", repaired_by: "repaired by", after: "after",
+    details: "details", lasting: "still going on", run_ended: "the run ended", over: "over by itself", not_kept: "not kept on disk",
+    camera_side: "picture good again", incident: "Incident", back: "all streams", device: "device", recorded: "recorded",
+    frames_word: "frames", left_out: "left out", between: "What happened", pictures: "Frames", at_fault: "at the fault",
+    boxes_after: "boxes", why: "why", ms_word: "ms", no_incident_there: "This incident is not here, or it is still being written.",
+    by_class: "Boxes of this frame", no_picture_kept: "no picture was kept of this frame", raw_picture: "raw bytes of a YUV picture",
+    step_retry_frame: "frame run again", step_rewarm: "warmed up again", step_new_context: "engine loaded anew",
+    step_reload_bundle: "bundle read again", step_last_good_bundle: "last good bundle", step_standby_device: "standby device",
+    event_self_test_passed: "self-test good", event_self_test_failed: "self-test failed", event_alarm: "alarm",
+    event_step: "step", event_recovered: "recovered", event_gave_up: "run ends", event_engine: "engine",
+    with_nms: "after NMS", without_nms: "before NMS (dashed)",
     lost_connection: "No message for more than 2 seconds. What you see is old.",
   },
   zh: {
@@ -44,6 +55,17 @@ const texts = {
     postprocess: "后处理", boxes: "检测框", none: "无", withheld: "结果为故障，不予显示",
     totals: "启动以来", trust: "可信度", decision: "判定", reasons: "原因", observed: "已观察，暂不判定",
     operator_page: "操作员页面", metrics: "指标", health: "健康状态", no_rule: "无规则", more: "更多",
+    incidents: "事件", no_incident: "暂无", when: "发生于", stream: "视频流", repaired_by: "修复方式", after: "恢复用时",
+    details: "详情", lasting: "仍在持续", run_ended: "运行已结束", over: "自行恢复", not_kept: "未保存到磁盘",
+    camera_side: "图像恢复正常", incident: "事件", back: "全部视频流", device: "设备", recorded: "已记录",
+    frames_word: "帧", left_out: "缺失", between: "经过", pictures: "各帧", at_fault: "故障帧",
+    boxes_after: "检测框", why: "原因", ms_word: "毫秒", no_incident_there: "此事件不存在，或仍在写入。",
+    by_class: "本帧检测框", no_picture_kept: "此帧未保存图像", raw_picture: "YUV 图像的原始字节",
+    step_retry_frame: "重跑该帧", step_rewarm: "重新预热", step_new_context: "重新加载引擎",
+    step_reload_bundle: "重新读取模型包", step_last_good_bundle: "上一个可用模型包", step_standby_device: "备用设备",
+    event_self_test_passed: "自检通过", event_self_test_failed: "自检失败", event_alarm: "报警",
+    event_step: "步骤", event_recovered: "已恢复", event_gave_up: "运行结束", event_engine: "引擎",
+    with_nms: "NMS 之后", without_nms: "NMS 之前（虚线）",
     lost_connection: "超过 2 秒没有消息，当前显示的内容已过期。",
   },
 };
@@ -57,6 +79,11 @@ const causes = {
     camera_lost: ["The camera is lost.", "Check its cable and power. Set parts aside."],
     silent: ["No new pictures.", "Check camera and belt. Set parts aside."],
     no_part: ["No part yet.", "Waiting for the first part."],
+    self_test: ["The self-test gave a wrong answer.", "Results since the last good one are unproven."],
+    slow: ["The detector was too slow.", "Wait; it is loaded anew by itself."],
+    device_lost: ["The computing device is lost.", "The standby takes over, or the program starts again."],
+    answer: ["The detector failed.", "Wait for the self-test."],
+    asked: ["A log that was asked for.", ""],
   },
   zh: {
     starting: ["正在启动：自检中。", "请稍候。"],
@@ -65,10 +92,16 @@ const causes = {
     camera_lost: ["相机丢失。", "检查相机线缆和电源，将工件另放。"],
     silent: ["没有新的图像。", "检查相机和传送带，将工件另放。"],
     no_part: ["尚无工件。", "等待第一个工件。"],
+    self_test: ["自检结果错误。", "上次自检通过之后的结果未经验证。"],
+    slow: ["检测器响应过慢。", "请等待，程序会自动重新加载。"],
+    device_lost: ["计算设备丢失。", "将切换到备用设备或重新启动。"],
+    answer: ["检测器出错。", "请等待自检。"],
+    asked: ["按请求记录的日志。", ""],
   },
 };
 
-const asked = new URLSearchParams(location.search).get("lang") || navigator.language || "en";
+const wanted = new URLSearchParams(location.search).get("lang");
+const asked = wanted || navigator.language || "en";
 const language = asked.toLowerCase().startsWith("zh") ? "zh" : "en";
 document.documentElement.lang = language === "zh" ? "zh-CN" : "en";
 
@@ -105,6 +138,19 @@ function duration(seconds) {
   if (seconds < 3600) return Math.floor(seconds / 60) + min;
   if (seconds < 86400) return Math.floor(seconds / 3600) + h + " " + Math.floor((seconds % 3600) / 60) + min;
   return Math.floor(seconds / 86400) + d + " " + Math.floor((seconds % 86400) / 3600) + h;
+}
+
+/** The words for how an incident ended: the step that repaired it, or why there is none. */
+function repair(incident) {
+  const step = incident.steps[incident.steps.length - 1];
+  if (incident.recovered_after_ms === null) return text(incident.ended ? "run_ended" : "lasting");
+  return step ? text("step_" + step) : text("over");
+}
+
+/** Seconds with two places, longer times as everywhere else. */
+function lasted(milliseconds) {
+  if (milliseconds === null) return "–";
+  return milliseconds < 60000 ? (milliseconds / 1000).toFixed(2) + (language === "zh" ? " 秒" : " s") : duration(milliseconds / 1000);
 }
 
 function bytes(count) {
