@@ -29,6 +29,7 @@ mod n02_nan_inf;
 mod n04_picture_kinds;
 mod p01_asymmetric_qdq;
 mod p02_dynamic_input;
+mod p04_precision_not_found;
 mod p08_weak_cache_key;
 mod r04_reload;
 mod r05_slow_growth;

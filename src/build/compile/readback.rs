@@ -101,8 +101,7 @@ pub fn read_back(path: &Path, name: &str, search: &Search) -> Result<ReadBack> {
     let platform = Platform::find(&facts.compute_capability)?;
     let budget = manifest.target.budget.unwrap_or(engine.figures().limit);
     let memory = measured(engine.figures(), budget, platform.plan.alarm_percent)?;
-    let mut troubles = missing(&manifest.precision.found, &layers);
-    troubles.append(&mut below_float(&graph, &layers, &parts));
+    let mut troubles = judge(&manifest.precision.found, &graph, &layers, &parts);
     let proof = match golden::prove(&mut engine, &bundle) {
         Ok(proof) => format!(
             "{} known answers came out right, largest difference {:.3} px and {:.4} in score",
@@ -133,6 +132,19 @@ pub fn measured(figures: &LoadFigures, budget: crate::units::Bytes, alarm_percen
         budget,
         alarm_percent,
     })
+}
+
+/// What is wrong with the layers: precisions `asked` for (as [`crate::bundle::manifest::Precision::found`] counts them) that the plan
+/// has nowhere, and layers of nodes that must stay in float and do not.
+pub fn judge(
+    asked: &BTreeMap<String, u64>,
+    graph: &GraphPrecision,
+    layers: &LayerReport,
+    parts: &[Parts],
+) -> Vec<String> {
+    let mut troubles = missing(asked, layers);
+    troubles.append(&mut below_float(graph, layers, parts));
+    troubles
 }
 
 /// Precisions that the graph holds and the plan has nowhere.
