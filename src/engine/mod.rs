@@ -190,7 +190,8 @@ pub struct Letterbox {
     pub scaled: SizePx,
 }
 
-/// Where the time of one run went, milliseconds.
+/// Where the time went for one frame, milliseconds. Of a run of several frames each has an equal share, so that the times of
+/// all frames add up to what the engine was busy.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct EngineTimings {
     /// Letterbox, colour and number format.
@@ -257,6 +258,29 @@ pub trait Engine: Send {
     /// [`crate::ErrorKind::Refused`] for a picture that does not match its own description,
     /// [`crate::ErrorKind::Device`] when the device failed, [`crate::ErrorKind::Budget`] when memory ran out.
     fn infer(&mut self, frames: &[&Frame], answers: &mut Vec<Inference>) -> Result<()>;
+
+    /// Runs that can be in flight at once. With 1, [`Engine::infer`] is all there is; with more, [`Engine::begin`] and
+    /// [`Engine::finish`] let the next run begin while one is being computed. [`Engine::infer`] is called only while no lane is
+    /// in flight.
+    fn lanes(&self) -> usize {
+        1
+    }
+
+    /// Starts a run of `frames` in a lane that is not in flight.
+    ///
+    /// # Errors
+    /// As [`Engine::infer`]; the lane is not in flight then.
+    fn begin(&mut self, _lane: usize, _frames: &[&Frame]) -> Result<()> {
+        Err(Error::unexpected("found a run in flight, expected an engine with one lane to answer within the call"))
+    }
+
+    /// Waits for the run in a lane and appends its answers, one a frame, in order. The lane is free afterwards.
+    ///
+    /// # Errors
+    /// As [`Engine::infer`]; nothing is appended then.
+    fn finish(&mut self, _lane: usize, _answers: &mut Vec<Inference>) -> Result<()> {
+        Err(Error::unexpected("found no run in flight, expected an engine with one lane to answer within the call"))
+    }
 
     /// The memory counters of this engine.
     fn memory(&self) -> MemoryFigures;

@@ -81,3 +81,22 @@ fn loads_that_must_fail_need_a_plan_for_this_machine() {
     let ran = bench.edge_run(&["bench", "t4.edge", "--failed-loads", "2"]).ends_with(3);
     assert!(ran.people.contains("not finished"), "{}", ran.people);
 }
+
+#[test]
+fn several_streams_on_several_engines_get_their_own_answers() {
+    let bench = Bench::new();
+    let flags = ["bench", sample(), "--runs", "6", "--cpu-backend", "rten", "--threads", "1"];
+    let ran = bench.edge_run(&[&flags[..], &["--streams", "3", "--devices", "0,1", "--json"]].concat()).ends_with(0);
+    let report: serde_json::Value = serde_json::from_str(&ran.data).unwrap();
+    let figure = |what: &str| {
+        let figures = report["figures"].as_array().unwrap();
+        figures.iter().find(|figure| figure["what"].as_str().unwrap().starts_with(what)).unwrap()["value"].as_f64()
+    };
+    assert_eq!(figure("answers of another frame"), Some(0.0));
+    assert!(figure("3 streams on one device, median").unwrap() > 0.0);
+    assert!(figure("2 devices against one").unwrap() > 0.0);
+    let ran = bench.edge_run(&[&flags[..], &["--streams", "1", "--devices", "0,1"]].concat()).ends_with(2);
+    assert!(ran.people.contains("found 1 streams for 2 devices"), "{}", ran.people);
+    let ran = bench.edge_run(&[&flags[..], &["--devices", "0,1"]].concat()).ends_with(2);
+    assert!(ran.people.contains("--streams"), "{}", ran.people);
+}

@@ -4,11 +4,11 @@ use crate::bundle::Bundle;
 use crate::cli::Terminal;
 use crate::cli::edge_run::{BackendArg, cpu, kit};
 use crate::cli::gpu_flags::GpuFlags;
-use crate::config::run::CpuConfig;
+use crate::config::run::{CpuConfig, GpuConfig};
 use crate::error::{Error, Result};
 use crate::run;
 use crate::run::bench::BenchOptions;
-use crate::units::SizePx;
+use crate::units::{SizePx, index};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -35,6 +35,9 @@ pub(super) struct BenchArgs {
     /// Also time every layer of a plan
     #[arg(long)]
     layers: bool,
+    /// Measure this many streams at once instead: on the first of `--devices`, and on all of them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256), conflicts_with_all = ["check", "kit", "failed_loads"])]
+    streams: Option<u32>,
     /// Size of the source picture [default: the first golden picture's]
     #[arg(long, value_name = "WIDTHxHEIGHT", value_parser = parse_size)]
     size: Option<SizePx>,
@@ -61,6 +64,23 @@ fn parse_size(text: &str) -> Result<SizePx, String> {
     Ok(SizePx::new(number(width)?, number(height)?))
 }
 
+/// The devices of `--streams`; each needs a stream.
+fn devices(typed: &BenchArgs, first: u32) -> Result<Vec<u32>> {
+    let mut devices = typed.gpu.devices(&GpuConfig::default());
+    if devices.is_empty() {
+        devices.push(first);
+    }
+    match typed.streams {
+        Some(streams) if index(streams) < devices.len() => Err(Error::usage(format!(
+            "found {streams} streams for {} devices, expected at least one a device",
+            devices.len()
+        ))),
+        None if devices.len() > 1 => Err(Error::usage("found several `--devices`, expected `--streams` beside them")
+            .hint("`edge-run bench x.edge --devices 0,1 --streams 16`")),
+        _ => Ok(devices),
+    }
+}
+
 pub(super) fn bench(typed: &BenchArgs, terminal: &mut Terminal) -> Result<()> {
     let gpu = typed.gpu.options();
     let Some(bundle) = &typed.bundle else {
@@ -80,6 +100,8 @@ pub(super) fn bench(typed: &BenchArgs, terminal: &mut Terminal) -> Result<()> {
         runs: typed.runs,
         growth_runs: typed.growth_frames,
         layers: typed.layers,
+        streams: typed.streams,
+        devices: devices(typed, gpu.device)?,
         size: typed.size,
         cpu: cpu(typed.cpu_backend, typed.threads, false, &CpuConfig::default())?,
         gpu,

@@ -4,6 +4,7 @@ mod failures;
 mod gpu;
 mod machine_facts;
 mod report;
+mod streams;
 
 pub use failures::failures;
 pub use report::{Figure, Report};
@@ -31,6 +32,10 @@ pub struct BenchOptions {
     pub growth_runs: u32,
     /// Whether every layer of a plan is timed too.
     pub layers: bool,
+    /// Measure this many streams on `devices` instead.
+    pub streams: Option<u32>,
+    /// Ordinals of the GPUs for `streams`, at least one; with a bundle for the CPU each is an engine of its own.
+    pub devices: Vec<u32>,
     /// Size of the source picture; `None` takes the first golden picture as it is.
     pub size: Option<SizePx>,
     /// The CPU engine.
@@ -53,7 +58,9 @@ pub fn bench(options: &BenchOptions, say: &mut dyn FnMut(&str)) -> Result<Report
     let picture = &frame.picture;
     report
         .note(format!("source picture: {} {:?}, stride {} bytes", picture.size, picture.format, picture.stride_bytes));
-    if machine::is_for_cpu(&bundle) {
+    if let Some(streams) = options.streams {
+        streams::measure(options, streams, &bundle, &frame, &mut report, say)?;
+    } else if machine::is_for_cpu(&bundle) {
         cpu(options, &bundle, &frame, &mut report, say)?;
     } else {
         gpu::measure(options, &bundle, &frame, &mut report, say)?;
