@@ -10,7 +10,7 @@ use crate::units::{BoxPx, SizePx, count, count32, float};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What the engine answers for one frame. Edges are in pixels of the network's input.
 #[derive(Debug, Clone, Default)]
@@ -49,6 +49,17 @@ pub struct CannedEngine {
     calls: u64,
     answer: CannedAnswer,
     spare: Vec<Vec<Candidate>>,
+    /// What a run takes, whatever is in it.
+    run: Duration,
+    lanes: Vec<Option<Flight>>,
+    /// When the runs begun so far are over: like a device, it computes one at a time.
+    device_free: Option<Instant>,
+}
+
+/// A run in a lane.
+struct Flight {
+    over: Instant,
+    answers: Result<Vec<Inference>>,
 }
 
 impl std::fmt::Debug for CannedEngine {
@@ -66,6 +77,9 @@ impl CannedEngine {
             calls: 0,
             answer: CannedAnswer::default(),
             spare: Vec::new(),
+            run: Duration::ZERO,
+            lanes: vec![None],
+            device_free: None,
         }
     }
 
@@ -109,6 +123,20 @@ impl CannedEngine {
         self
     }
 
+    /// More lanes than one: runs that can be in flight at once. The runs themselves follow each other, as on a device.
+    #[must_use]
+    pub fn with_lanes(mut self, lanes: usize) -> Self {
+        self.lanes = (0..lanes.max(1)).map(|_| None).collect();
+        self
+    }
+
+    /// What a run takes, however many frames are in it; delays of single frames are added.
+    #[must_use]
+    pub fn with_run_time(mut self, run: Duration) -> Self {
+        self.run = run;
+        self
+    }
+
     /// Another layout than the raw one.
     #[must_use]
     pub fn with_layout(mut self, layout: Layout) -> Self {
@@ -121,7 +149,23 @@ impl CannedEngine {
         self.calls
     }
 
-    fn answer_one(&mut self, frame: &Frame) -> Result<Inference> {
+    /// Appends the answers of one run; also what it takes.
+    fn answer_all(&mut self, frames: &[&Frame], answers: &mut Vec<Inference>) -> (Result<()>, Duration) {
+        let mut took = self.run;
+        let before = answers.len();
+        for frame in frames {
+            match self.answer_one(frame, &mut took) {
+                Ok(answer) => answers.push(answer),
+                Err(error) => {
+                    answers.truncate(before);
+                    return (Err(error), took);
+                }
+            }
+        }
+        (Ok(()), took)
+    }
+
+    fn answer_one(&mut self, frame: &Frame, took: &mut Duration) -> Result<Inference> {
         let call = self.calls;
         self.calls += 1;
         self.answer.candidates.clear();
@@ -130,9 +174,7 @@ impl CannedEngine {
         self.answer.error = None;
         self.answer.claimed_tag = None;
         (self.script)(call, frame, &mut self.answer);
-        if !self.answer.delay.is_zero() {
-            std::thread::sleep(self.answer.delay);
-        }
+        *took += self.answer.delay;
         if let Some((kind, message)) = &self.answer.error {
             return Err(Error::new(*kind, message.clone()));
         }
@@ -159,16 +201,43 @@ impl Engine for CannedEngine {
 
     fn infer(&mut self, frames: &[&Frame], answers: &mut Vec<Inference>) -> Result<()> {
         super::check_batch(&self.info, frames)?;
-        let before = answers.len();
-        for frame in frames {
-            match self.answer_one(frame) {
-                Ok(answer) => answers.push(answer),
-                Err(error) => {
-                    answers.truncate(before);
-                    return Err(error);
-                }
-            }
+        let (said, took) = self.answer_all(frames, answers);
+        if !took.is_zero() {
+            std::thread::sleep(took);
         }
+        said
+    }
+
+    fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    fn begin(&mut self, lane: usize, frames: &[&Frame]) -> Result<()> {
+        super::check_batch(&self.info, frames)?;
+        let mut answers = Vec::with_capacity(frames.len());
+        let answers = match self.answer_all(frames, &mut answers) {
+            (Err(error), _) if error.kind() == ErrorKind::Refused => return Err(error),
+            (said, took) => (said.map(|()| answers), took),
+        };
+        let (answers, took) = answers;
+        let now = Instant::now();
+        let over = self.device_free.map_or(now, |free| free.max(now)) + took;
+        self.device_free = Some(over);
+        match self.lanes.get_mut(lane) {
+            Some(place @ None) => {
+                *place = Some(Flight { over, answers });
+                Ok(())
+            }
+            _ => Err(Error::unexpected(format!("found lane {lane} in flight or missing, expected a free one"))),
+        }
+    }
+
+    fn finish(&mut self, lane: usize, answers: &mut Vec<Inference>) -> Result<()> {
+        let Some(flight) = self.lanes.get_mut(lane).and_then(Option::take) else {
+            return Err(Error::unexpected(format!("found nothing in lane {lane}, expected a run")));
+        };
+        std::thread::sleep(flight.over.saturating_duration_since(Instant::now()));
+        answers.extend(flight.answers?);
         Ok(())
     }
 

@@ -1,24 +1,28 @@
-//! The engine thread's work for one capture: answer, detect, judge, decide. One row a capture, whatever happens.
+//! The work for one capture: answer, detect, judge, decide. One row a capture, whatever happens.
+//!
+//! Captures go to the engine in batches, several of which may be in flight; [`Inspector::collect`] gives them back in order,
+//! each with the answer of its own slot, and [`Inspector::finish`] makes the row of one.
 
 use crate::bundle::golden::compare_echo;
 use crate::bundle::manifest::Manifest;
 use crate::decision::{Decision, Rule};
 use crate::detections::{Detection, Detector, Thresholds};
 use crate::engine::Inference;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::frame::{Frame, FrameTag, StreamName};
 use crate::guard::ladder::Cause;
 use crate::guard::picture::PictureStats;
 use crate::guard::{self, Guard, Observation, Reason, Seen, Severity, Side, StreamTraits, Trust, Verdict};
 use crate::run::clerk::Clerk;
-use crate::run::depot::{Sight, Work};
-use crate::run::host::{Host, Trouble};
+use crate::run::depot::{Batch, Closed, Sight, Work};
+use crate::run::host::{Answered, Host, Ringer, Trouble};
 use crate::run::incident::Recorder;
 use crate::run::present::Present;
 use crate::sinks::http::Board;
 use crate::sinks::row::{EngineStamp, Row};
 use crate::telemetry::{Labels, Metric, Telemetry};
-use crate::units::milliseconds;
+use crate::units::{count, length, milliseconds};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -53,9 +57,36 @@ pub struct Alarm {
     pub stuck: bool,
 }
 
-/// Answers captures one by one.
+/// A capture that the engine is done with, to be made a row of.
+#[derive(Debug)]
+pub struct Answer {
+    /// Index of the stream.
+    pub lane: usize,
+    /// The capture.
+    pub work: Box<Work>,
+    said: Option<Result<Inference, Trouble>>,
+    /// What it shows is known already: it raises no alarm.
+    told: bool,
+}
+
+/// A batch at the engine. Captures without a picture travel along, so that each stream is answered in order.
+struct Flight {
+    /// `None` when no capture has a picture.
+    ticket: Option<u64>,
+    captures: Batch,
+    /// Why the engine did not take it.
+    refused: Option<Trouble>,
+}
+
+/// Answers captures in batches.
 pub struct Inspector {
     host: Host,
+    flights: VecDeque<Flight>,
+    /// Answers of engines that were replaced.
+    left: VecDeque<Answered>,
+    /// Batches with a lower ticket were in flight when the engine was last repaired.
+    told_until: u64,
+    ringer: Option<Ringer>,
     call_limit: Duration,
     board: Arc<Board>,
     echo_every: u64,
@@ -115,6 +146,10 @@ impl Inspector {
         };
         Ok(Inspector {
             host: parts.host,
+            flights: VecDeque::new(),
+            left: VecDeque::new(),
+            told_until: 0,
+            ringer: None,
             call_limit: parts.call_limit,
             board: parts.board,
             echo_every: parts.echo_every,
@@ -138,10 +173,149 @@ impl Inspector {
         self.rule.as_ref().and_then(Rule::deadline)
     }
 
-    /// Answers one capture of the stream with index `lane`.
+    /// Answers one capture of the stream with index `lane` and waits for the engine.
     ///
     /// The second value is what the run must act on before the next frame.
     pub fn inspect(&mut self, lane: usize, work: Work) -> (Row, Option<Alarm>) {
+        let work = Box::new(work);
+        let said = match &work.picture {
+            Sight::Frame(frame, _) => Some(self.call(&Arc::clone(frame), None)),
+            Sight::Unreadable(_) => None,
+        };
+        self.finish(Answer { lane, work, said, told: false })
+    }
+
+    /// Calls `ringer` from the engine's thread after every answer of this engine and of those that replace it.
+    pub fn rings(&mut self, ringer: Ringer) {
+        self.host.rings(Arc::clone(&ringer));
+        self.ringer = Some(ringer);
+    }
+
+    /// Most captures of the next batch; 0 when the engine has no room.
+    pub fn room(&self) -> usize {
+        if self.host.has_room() { self.host.batch() } else { 0 }
+    }
+
+    /// Most captures of a batch.
+    pub fn batch(&self) -> usize {
+        self.host.batch()
+    }
+
+    /// How long a capture waits for others, when nobody has said otherwise: half of what the engine takes, so that it is
+    /// never the wait that makes an answer late, and at most a tenth of the decision's deadline.
+    pub fn usual_wait(&self) -> Duration {
+        const MOST: Duration = Duration::from_millis(10);
+        let of_deadline = self.deadline().map_or(MOST, |deadline| deadline / 10);
+        (self.host.usual() / 2).min(MOST).min(of_deadline)
+    }
+
+    /// Batches that are at the engine.
+    pub fn in_flight(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// Captures that are at the engine.
+    pub fn captures_in_flight(&self) -> usize {
+        self.flights.iter().map(|flight| flight.captures.len()).sum()
+    }
+
+    /// Hands a closed batch to the engine; does not wait.
+    pub fn submit(&mut self, captures: Batch, closed: Closed) {
+        let now = Instant::now();
+        for (lane, work) in &captures {
+            let waited = now.saturating_duration_since(work.arrived);
+            let labels = Labels::stream(&self.streams[*lane].name);
+            self.telemetry.histogram(Metric::FrameWait, labels).observe_ms(milliseconds(waited));
+        }
+        let frames: Vec<Arc<Frame>> = captures
+            .iter()
+            .filter_map(|(_, work)| match &work.picture {
+                Sight::Frame(frame, _) => Some(Arc::clone(frame)),
+                Sight::Unreadable(_) => None,
+            })
+            .collect();
+        let mut flight = Flight { ticket: None, captures, refused: None };
+        if !frames.is_empty() {
+            self.count_batch(frames.len(), closed);
+            match self.host.submit(frames) {
+                Ok(ticket) => flight.ticket = Some(ticket),
+                Err(trouble) => flight.refused = Some(trouble),
+            }
+        }
+        self.flights.push_back(flight);
+    }
+
+    fn count_batch(&self, frames: usize, closed: Closed) {
+        let labels = Labels::engine(&self.stamp.bundle);
+        self.telemetry.count(Metric::Batches, labels.because(closed.name()));
+        self.telemetry.counter(Metric::BatchFrames, labels).add(count(frames));
+        let fill = self.telemetry.gauge(Metric::BatchFill, labels);
+        let now = length(frames) / length(self.host.batch());
+        let before = fill.value();
+        fill.set(if before > 0.0 { 0.9 * before + 0.1 * now } else { now });
+    }
+
+    /// The captures of the first batch, when the engine is done with it; never waits. A batch beyond the time limit is
+    /// stuck.
+    pub fn collect(&mut self) -> Option<Vec<Answer>> {
+        let first = self.flights.front()?;
+        let answered = match (first.ticket, &first.refused) {
+            (Some(_), _) => Some(self.left.pop_front().or_else(|| self.host.collect(self.call_limit))?),
+            (None, _) => None,
+        };
+        let flight = self.flights.pop_front()?;
+        let told = flight.ticket.is_some_and(|ticket| ticket < self.told_until);
+        let mut answers = match answered {
+            Some(answered) if Some(answered.ticket) == flight.ticket => answered.answers.into_iter(),
+            Some(answered) => {
+                // Cannot happen; if it does, no answer goes to a frame that it may not belong to.
+                log::error!("found the answers of batch {}, expected {:?}", answered.ticket, flight.ticket);
+                Vec::new().into_iter()
+            }
+            None => Vec::new().into_iter(),
+        };
+        let mut refused = flight.refused;
+        let of_slot = |(lane, work): (usize, Box<Work>)| {
+            let said = match work.picture {
+                Sight::Unreadable(_) => None,
+                Sight::Frame(..) => Some(match refused.take() {
+                    Some(trouble) => {
+                        refused = Some(Trouble::GivenUp);
+                        Err(trouble)
+                    }
+                    None => answers.next().unwrap_or_else(|| Err(Trouble::Failed(lost()))),
+                }),
+            };
+            Answer { lane, work, said, told }
+        };
+        let answers: Vec<Answer> = flight.captures.into_iter().map(of_slot).collect();
+        let failed = |answer: &Answer| matches!(answer.said, Some(Err(Trouble::Failed(_) | Trouble::Stuck(_))));
+        if answers.iter().any(failed) {
+            self.telemetry.count(Metric::EngineErrors, Labels::engine(&self.stamp.bundle));
+        }
+        Some(answers)
+    }
+
+    /// When [`Inspector::collect`] must be asked again at the latest, to find a stuck batch.
+    pub fn due_in(&self) -> Option<Duration> {
+        self.host.due_in(self.call_limit)
+    }
+
+    /// The answers in flight are not wanted: each of their frames is a fault. For a fault that a proof has shown.
+    pub(super) fn give_up_flights(&mut self) {
+        self.host.give_up();
+    }
+
+    /// The engine is repaired: what was in flight meanwhile raises no further alarm.
+    pub(super) fn repaired(&mut self) {
+        self.told_until = self.host.next_ticket();
+    }
+
+    /// Makes the row of one capture.
+    ///
+    /// The second value is what the run must act on before the next batch.
+    pub fn finish(&mut self, answer: Answer) -> (Row, Option<Alarm>) {
+        let Answer { lane, work, said, told } = answer;
         let mut row = self.blank(lane, &work);
         let mut alarm = None;
         match work.picture {
@@ -156,11 +330,14 @@ impl Inspector {
                 let verdict = self.streams[lane].guard.judge(&seen);
                 Self::take_verdict(&mut row, verdict);
             }
-            Sight::Frame(ref frame, ref stats) => alarm = self.answer(lane, frame, stats, &mut row),
+            Sight::Frame(ref frame, ref stats) => {
+                let said = said.unwrap_or_else(|| Err(Trouble::Failed(lost())));
+                alarm = self.answer(lane, frame, stats, said, &mut row);
+            }
         }
         self.decide(lane, &work, &mut row);
         row.age_ms = milliseconds(work.arrived.elapsed());
-        (row, alarm)
+        (row, alarm.filter(|_| !told))
     }
 
     /// A row without an answer: for a part that found no room or whose deadline passed.
@@ -196,15 +373,17 @@ impl Inspector {
         row.observed = verdict.observed;
     }
 
-    fn answer(&mut self, lane: usize, frame: &Arc<Frame>, stats: &PictureStats, row: &mut Row) -> Option<Alarm> {
-        let mut trouble = None;
-        let inference = match self.call(frame, None) {
-            Ok(inference) => Some(inference),
-            Err(found) => {
-                self.telemetry.count(Metric::EngineErrors, Labels::engine(&self.stamp.bundle));
-                trouble = Some(found);
-                None
-            }
+    fn answer(
+        &mut self,
+        lane: usize,
+        frame: &Arc<Frame>,
+        stats: &PictureStats,
+        said: Result<Inference, Trouble>,
+        row: &mut Row,
+    ) -> Option<Alarm> {
+        let (inference, trouble) = match said {
+            Ok(inference) => (Some(inference), None),
+            Err(trouble) => (None, Some(trouble)),
         };
         row.memory = self.host.memory();
         self.boxes.clear();
@@ -250,6 +429,7 @@ impl Inspector {
             Ok(second) => second,
             Err(Trouble::Failed(error)) => return Some(format!("the second run failed: {}", error.message())),
             Err(Trouble::Stuck(limit)) => return Some(format!("the second run took longer than {limit:.1?}")),
+            Err(Trouble::GivenUp) => return None,
         };
         let info = self.host.info();
         let differs = compare_echo(first, &second, info.score_floor, &info.layout).err();
@@ -280,6 +460,7 @@ impl Inspector {
                     _ => alarm(Some(Cause::Answer), error.message().to_owned(), false),
                 };
             }
+            Some(Trouble::GivenUp) => return None,
             None => {}
         }
         if let Some(what) = echo_differs {
@@ -379,7 +560,17 @@ impl Inspector {
         }
         self.stamp = self.present.stamp();
         self.call_limit = parts.call_limit;
-        Ok(std::mem::replace(&mut self.host, parts.host))
+        let mut before = std::mem::replace(&mut self.host, parts.host);
+        // Whatever is still in flight was meant for the engine before: its frames are faults, none is lost.
+        before.give_up();
+        while let Some(answered) = before.collect(Duration::MAX) {
+            self.left.push_back(answered);
+        }
+        self.told_until = self.host.next_ticket();
+        if let Some(ringer) = &self.ringer {
+            self.host.rings(Arc::clone(ringer));
+        }
+        Ok(before)
     }
 
     /// A fresh guard for every stream, for another bundle.
@@ -394,6 +585,10 @@ impl Inspector {
     pub(super) fn give_up_engine(&mut self, limit: Duration) {
         self.host.abandon(limit);
     }
+}
+
+fn lost() -> Error {
+    Error::unexpected("the engine gave no answer for this frame")
 }
 
 /// What changes with another engine.

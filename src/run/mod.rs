@@ -8,6 +8,7 @@ pub mod bench;
 mod cameras;
 pub mod clerk;
 pub mod depot;
+mod desk;
 pub mod doctor;
 pub mod gpu_watch;
 pub mod host;
@@ -44,7 +45,8 @@ use crate::telemetry::{Labels, Metric, Telemetry};
 use crate::units::milliseconds;
 use cameras::{Beat, Cameras};
 use clerk::Clerk;
-use depot::{Delivery, Depot, Sight, Taken, Work};
+use depot::{Delivery, Depot, Work};
+use desk::Desk;
 use incident::Recorder;
 use inspector::{Inspector, Parts, StreamPlace};
 use notify::Supervised;
@@ -353,7 +355,19 @@ impl Run<'_> {
             if let Some(triggers) = outlet.triggers {
                 scope.spawn(move || self.take_triggers(&triggers));
             }
-            loop_result = self.answer_all(inspector, service, &mut cameras, &depot, &rows, &deliveries);
+            let desk = Desk {
+                shared: &self.shared,
+                group: 0,
+                inspector,
+                service,
+                cameras: &mut cameras,
+                depot: &depot,
+                rows: &rows,
+                deliveries: &deliveries,
+                outcome: Outcome::default(),
+                answered: 0,
+            };
+            loop_result = desk.run();
             self.shared.recorder.finish(loop_result.as_ref().err());
             // Whatever waited is over; open parts are answered before the timer goes.
             board.set_phase(Phase::Stopping);
@@ -409,60 +423,6 @@ impl Run<'_> {
             failed: Arc::clone(&self.source_failed),
             refused: Box::new(refused),
         }
-    }
-
-    /// The loop over captures; runs on the calling thread. The engine has a thread of its own.
-    fn answer_all(
-        &self,
-        mut inspector: Inspector,
-        mut service: Service<'_>,
-        cameras: &mut Cameras<'_>,
-        depot: &Depot,
-        rows: &RowSender,
-        deliveries: &[Delivery],
-    ) -> Result<Outcome> {
-        const PATIENCE: Duration = Duration::from_millis(200);
-        let Shared { options, board, stop, .. } = &self.shared;
-        let until = options.duration.map(|duration| Instant::now() + duration);
-        let mut outcome = Outcome::default();
-        let mut answered = 0_u64;
-        while !stop.is_raised() {
-            board.heartbeat();
-            if until.is_some_and(|until| Instant::now() >= until) {
-                break;
-            }
-            cameras.look();
-            service.between_frames(&mut inspector, depot.has_work())?;
-            let (lane, work) = match depot.take(PATIENCE.min(service.due_in())) {
-                Taken::Work(lane, work) => (lane, work),
-                Taken::Nothing => continue,
-                Taken::Over => break,
-            };
-            outcome.unreadable += u64::from(matches!(work.picture, Sight::Unreadable(_)));
-            let frame = match &work.picture {
-                Sight::Frame(frame, _) if service.shadows() => Some(Arc::clone(frame)),
-                _ => None,
-            };
-            let (row, alarm) = inspector.inspect(lane, *work);
-            if alarm.as_ref().is_some_and(|alarm| alarm.cause.is_some()) {
-                board.set_phase(Phase::Fault);
-            }
-            *outcome.results.entry(row.trust).or_default() += 1;
-            service.note(&row);
-            cameras.note(lane, &row);
-            let trusted = row.trust != Trust::Fault;
-            rows.put(row, deliveries[lane] == Delivery::Every);
-            service.act_on(&mut inspector, alarm)?;
-            if let Some(frame) = frame.filter(|_| trusted) {
-                service.shadow(&frame, inspector.judged());
-            }
-            answered += 1;
-            if options.frames.is_some_and(|frames| answered >= frames) {
-                break;
-            }
-        }
-        outcome.incidents = service.incidents();
-        Ok(outcome)
     }
 
     /// Opens a part for each trigger that came over HTTP.

@@ -217,6 +217,7 @@ pub(super) fn error_of(trouble: Trouble) -> Error {
         Trouble::Stuck(limit) => {
             Error::new(ErrorKind::TimeLimit, format!("the engine has not answered within {:.1} s", limit.as_secs_f64()))
         }
+        Trouble::GivenUp => Error::unexpected("the engine was given up"),
     }
 }
 

@@ -42,6 +42,9 @@ pub struct ServiceOptions {
     pub echo_every: u64,
     /// How long a call of the engine may take; `None`: ten times the slowest at the start, at least 2 s.
     pub call_limit: Option<Duration>,
+    /// How long a capture waits for others to make a batch with; `None`: half of what the engine takes, at most 10 ms and at
+    /// most a tenth of the decision's deadline.
+    pub batch_wait: Option<Duration>,
     /// How long a call beyond its limit is waited for before the process has to end.
     pub patience: Duration,
     /// A camera thread that has not moved for longer than this is stuck in a read.
@@ -68,6 +71,7 @@ impl Default for ServiceOptions {
             proofs: ProofLimits::default(),
             echo_every: 500,
             call_limit: None,
+            batch_wait: None,
             patience: Duration::from_secs(20),
             camera_stuck_after: Duration::from_secs(20),
             ladder: LadderLimits::default(),
@@ -269,6 +273,11 @@ impl<'a> Service<'a> {
         self.prove_after_alarm(inspector, &alarm.what)
     }
 
+    /// Whether the engine gets no further batch until those in flight are answered: it is about to be replaced.
+    pub(super) fn holds(&self) -> bool {
+        self.reloader.holds()
+    }
+
     /// Whether a second engine wants to see the frames too.
     pub(super) fn shadows(&self) -> bool {
         self.reloader.shadows()
@@ -343,6 +352,10 @@ impl<'a> Service<'a> {
         self.board.set_phase(Phase::Fault);
         log::error!("fault: {}", alarm.what);
         self.recorder.alarm(alarm.cause, &alarm.what);
+        if alarm.frame.is_none() {
+            // A known answer came out wrong or not at all: what the engine has in flight is not to be believed either.
+            inspector.give_up_flights();
+        }
         if !alarm.stuck && self.roll_back_on_fault(inspector, &alarm.what)? {
             self.remember(alarm.what, since, vec![Step::LastGoodBundle]);
             return Ok(());
@@ -366,6 +379,7 @@ impl<'a> Service<'a> {
             match tried {
                 Ok(()) => {
                     self.ladder.worked(Instant::now());
+                    inspector.repaired();
                     self.board.set_phase(Phase::Ready);
                     let took = since.elapsed();
                     log::warn!("recovered by {} after {:.2} s: {}", step.name(), took.as_secs_f64(), alarm.what);
@@ -377,6 +391,7 @@ impl<'a> Service<'a> {
                 }
                 Err(error) => {
                     log::warn!("recovery: {} did not help: {}", step.name(), error.message());
+                    inspector.give_up_flights();
                     let found = self.alarm_of(&error);
                     self.failed(error.message());
                     alarm.cause = found.cause;

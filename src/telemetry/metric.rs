@@ -75,6 +75,10 @@ metrics! {
     Triggers, "edge_triggers_total", Counter, ["stream"], "Triggers taken.";
     TriggersRefused, "edge_triggers_refused_total", Counter, ["reason"], "Triggers refused, by reason.";
     ResultAge, "edge_result_age_seconds", Histogram, ["stream"], "From arrival of a frame to its result.";
+    FrameWait, "edge_frame_wait_seconds", Histogram, ["stream"], "From arrival of a frame to the moment its batch was closed.";
+    Batches, "edge_batches_total", Counter, ["engine", "reason"], "Batches given to the engine, by why they were closed: full, complete (nothing more to be expected), deadline.";
+    BatchFrames, "edge_batch_frames_total", Counter, ["engine"], "Frames in those batches.";
+    BatchFill, "edge_batch_fill_ratio", Gauge, ["engine"], "Share of the engine's slots that held a frame in the last batches, 0 to 1.";
     Preprocess, "edge_preprocess_seconds", Histogram, ["engine"], "Letterbox, colour and number format.";
     Transfer, "edge_transfer_seconds", Histogram, ["engine"], "Copies to and from the device.";
     Inference, "edge_inference_seconds", Histogram, ["engine"], "The network alone.";
@@ -132,7 +136,9 @@ mod tests {
             assert!(metric.help().ends_with('.'), "{name}: {}", metric.help());
             let unit_fits = match metric.kind() {
                 Kind::Counter => name.ends_with("_total"),
-                Kind::Gauge => ["_seconds", "_bytes", "_celsius", "_ready"].iter().any(|unit| name.ends_with(unit)),
+                Kind::Gauge => {
+                    ["_seconds", "_bytes", "_celsius", "_ready", "_ratio"].iter().any(|unit| name.ends_with(unit))
+                }
                 Kind::Histogram => name.ends_with("_seconds"),
             };
             assert!(unit_fits, "{name} as {:?}", metric.kind());

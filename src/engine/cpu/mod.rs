@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::frame::{Frame, Picture};
 use crate::onnx::Model;
 use crate::onnx::twin::{self, Rounding};
-use crate::units::{Bytes, count, index, milliseconds};
+use crate::units::{Bytes, count, count32, index, milliseconds};
 use declared::Declared;
 use half::f16;
 use std::sync::Arc;
@@ -315,12 +315,13 @@ impl Engine for CpuEngine {
         }
         let start = Instant::now();
         self.preprocess(frames)?;
-        let preprocess_ms = milliseconds(start.elapsed());
+        let shares = f64::from(count32(frames.len()));
+        let preprocess_ms = milliseconds(start.elapsed()) / shares;
         let before = answers.len();
         let CpuEngine { info, network, buffer, letterboxes, scratch, spare, .. } = self;
         let start = Instant::now();
         let mut visit = |outputs: &[RawTensor<'_>]| {
-            let inference_ms = milliseconds(start.elapsed());
+            let inference_ms = milliseconds(start.elapsed()) / shares;
             for (picture, (frame, letterbox)) in frames.iter().zip(letterboxes.iter()).enumerate() {
                 let start = Instant::now();
                 let mut candidates = spare.pop().unwrap_or_default();

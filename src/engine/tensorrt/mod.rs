@@ -234,9 +234,9 @@ impl TensorRtEngine {
 impl LaneState {
     fn collect(&mut self, spare: &mut Vec<Inference>, answers: &mut Vec<Inference>) -> Result<()> {
         self.lane.wait()?;
-        let timings = timings(&self.lane.times()?);
-        let mut rest_fetched = false;
         let frames = self.staged.get(self.lane.running_set()).map_or(&[][..], |staged| &staged.frames);
+        let timings = timings(&self.lane.times()?, count32(frames.len()));
+        let mut rest_fetched = false;
         for (slot, (tag, letterbox)) in (0..).zip(frames) {
             let mut candidates = spare.pop().map(|answer| answer.candidates).unwrap_or_default();
             let stats = answers::read(&mut self.lane, slot, &mut rest_fetched, &mut candidates)?;
@@ -246,12 +246,14 @@ impl LaneState {
     }
 }
 
-fn timings(times: &DeviceTimes) -> EngineTimings {
+/// Each frame's share of a run.
+fn timings(times: &DeviceTimes, frames: u32) -> EngineTimings {
+    let share = |time| milliseconds(time) / f64::from(frames.max(1));
     EngineTimings {
-        preprocess_ms: milliseconds(times.prepare),
-        transfer_ms: milliseconds(times.copy),
-        inference_ms: milliseconds(times.network),
-        postprocess_ms: milliseconds(times.decode),
+        preprocess_ms: share(times.prepare),
+        transfer_ms: share(times.copy),
+        inference_ms: share(times.network),
+        postprocess_ms: share(times.decode),
     }
 }
 
@@ -267,6 +269,19 @@ impl Engine for TensorRtEngine {
         self.stage(0, frames)?;
         self.submit(0)?;
         self.collect(0, answers)
+    }
+
+    fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    fn begin(&mut self, lane: usize, frames: &[&Frame]) -> Result<()> {
+        self.stage(lane, frames)?;
+        self.submit(lane)
+    }
+
+    fn finish(&mut self, lane: usize, answers: &mut Vec<Inference>) -> Result<()> {
+        self.collect(lane, answers)
     }
 
     fn memory(&self) -> MemoryFigures {

@@ -90,6 +90,11 @@ impl Reloader {
     pub(super) fn shadows(&self) -> bool {
         matches!(self.stage, Stage::Shadow(_))
     }
+
+    /// Whether a swap waits for the batches in flight.
+    pub(super) fn holds(&self) -> bool {
+        matches!(&self.stage, Stage::Shadow(shadow) if shadow.holds)
+    }
     fn remember_failed(&mut self, id: Option<String>) {
         if self.failed.len() < Self::MOST_FAILED {
             self.failed.extend(id);

@@ -23,6 +23,8 @@ pub(super) struct Shadow {
     since: Instant,
     /// Frames that are wanted; 0 for a rollback, which only waits for a moment without parts.
     wanted: u64,
+    /// Only waits for the batches in flight.
+    pub(super) holds: bool,
 }
 
 impl Service<'_> {
@@ -33,9 +35,9 @@ impl Service<'_> {
                 let rules = self.rules_of(manifest);
                 let wanted = if self.rolling_back { 0 } else { rules.shadow_frames };
                 let boxes = Vec::with_capacity(300);
-                let (frames, agreement, since) = (0, 0.0, Instant::now());
+                let (frames, agreement, since, holds) = (0, 0.0, Instant::now(), false);
                 self.reloader.stage =
-                    Stage::Shadow(Box::new(Shadow { ready, detector, boxes, frames, agreement, since, wanted }));
+                    Stage::Shadow(Box::new(Shadow { ready, detector, boxes, frames, agreement, since, wanted, holds }));
             }
             Err(error) => self.refuse(Some(ready.bundle.id().to_owned()), &error),
         }
@@ -77,11 +79,13 @@ impl Service<'_> {
         }
     }
 
-    pub(super) fn look_at_shadow(&mut self, inspector: &mut Inspector, shadow: Box<Shadow>) -> Result<()> {
+    pub(super) fn look_at_shadow(&mut self, inspector: &mut Inspector, mut shadow: Box<Shadow>) -> Result<()> {
         let limits = &self.options.service.reload;
         let over = shadow.frames >= shadow.wanted || shadow.since.elapsed() >= limits.shadow_limit;
         // A part is answered by the engine that was there when it came.
-        if !over || self.clerk.open_parts() > 0 {
+        let may_swap = over && self.clerk.open_parts() == 0;
+        shadow.holds = may_swap && inspector.in_flight() > 0;
+        if !may_swap || shadow.holds {
             self.reloader.stage = Stage::Shadow(shadow);
             return Ok(());
         }
