@@ -26,6 +26,9 @@ pub struct GpuFlags {
     /// Room for the pixels of one picture on the GPU; larger ones are letterboxed on the CPU [default: 3840×2160 RGB]
     #[arg(long, value_name = "BYTES")]
     gpu_picture: Option<Bytes>,
+    /// Batches in flight at once; each has its own buffers [default: 2 with several streams where they fit, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8))]
+    gpu_lanes: Option<u32>,
     /// Folder with TensorRT's libraries [default: EDGE_TENSORRT_DIR, then where the loader looks]
     #[arg(long, value_name = "DIR")]
     tensorrt_dir: Option<PathBuf>,
@@ -55,6 +58,7 @@ impl GpuFlags {
             search: Search::new(self.tensorrt_dir.clone()),
             largest_picture: self.gpu_picture.unwrap_or(usual.largest_picture),
             budget: self.gpu_budget,
+            lanes: self.gpu_lanes.unwrap_or(GpuOptions::AS_FITS),
             ..usual
         }
     }

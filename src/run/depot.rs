@@ -5,7 +5,8 @@
 //! lane's delivery, and a part's frame clears an older waiting frame so that a stream is answered in order.
 //!
 //! Each lane belongs to one group; a group is served by one engine. A batch takes one capture of each lane of its group in
-//! turn, then further ones of lanes with a queue, so that a fast stream gets what slow ones leave over and never more. It is
+//! turn, the one served longest ago first, then further ones of lanes with a queue: a fast stream gets what slow ones leave
+//! over and never more. It is
 //! closed when it is full, when nothing more is to be expected, or when its oldest capture has waited long enough. While a
 //! batch is in flight only a full one goes ahead: frames that must wait anyway wait where newer ones replace them.
 
@@ -123,11 +124,12 @@ struct Lane {
     ended: bool,
     replaced: u64,
     rhythm: Rhythm,
+    /// Its turn: the lane whose turn is longest ago is the next one.
+    served: u64,
 }
 
 #[derive(Debug, Default)]
 struct Group {
-    next_lane: usize,
     nudged: bool,
 }
 
@@ -135,6 +137,7 @@ struct Group {
 struct State {
     lanes: Vec<Lane>,
     groups: Vec<Group>,
+    turns: u64,
     closed: bool,
 }
 
@@ -226,29 +229,16 @@ impl State {
         if open.any(|lane| lane.rhythm.is_due(now, until)) { Err(Some(until)) } else { Ok(Closed::Complete) }
     }
 
-    /// Lanes in turn, one capture each, round by round until the batch is full or nothing waits.
+    /// Lanes in turn, one capture each, round by round until the batch is full or nothing waits. A lane that had nothing when
+    /// its turn came is the first one when it has something: slow streams lose nothing to fast ones.
     fn fill(&mut self, group: usize, most: usize, batch: &mut Batch) {
-        let lanes = self.lanes.len();
-        let start = self.groups[group].next_lane;
-        let mut found = true;
-        while found && batch.len() < most {
-            found = false;
-            for step in 0..lanes {
-                let index = (start + step) % lanes;
-                let lane = &mut self.lanes[index];
-                if lane.group != group {
-                    continue;
-                }
-                if let Some(work) = lane.take() {
-                    found = true;
-                    batch.push((index, work));
-                    if batch.len() == most {
-                        // The next batch begins behind the last lane that got a place.
-                        self.groups[group].next_lane = (index + 1) % lanes;
-                        return;
-                    }
-                }
-            }
+        while batch.len() < most {
+            let waiting =
+                self.lanes.iter_mut().enumerate().filter(|(_, lane)| lane.group == group && lane.waiting() > 0);
+            let Some((index, lane)) = waiting.min_by_key(|(_, lane)| lane.served) else { return };
+            self.turns += 1;
+            lane.served = self.turns;
+            batch.extend(lane.take().map(|work| (index, work)));
         }
     }
 }
@@ -275,10 +265,16 @@ impl Depot {
                 ended: false,
                 replaced: 0,
                 rhythm: Rhythm::default(),
+                served: 0,
             })
             .collect();
         Depot {
-            state: Mutex::new(State { lanes, groups: (0..groups).map(|_| Group::default()).collect(), closed: false }),
+            state: Mutex::new(State {
+                lanes,
+                groups: (0..groups).map(|_| Group::default()).collect(),
+                turns: 0,
+                closed: false,
+            }),
             filled: (0..groups).map(|_| Condvar::new()).collect(),
             emptied: Condvar::new(),
             queue_limit: Self::QUEUE_LIMIT,
@@ -539,9 +535,10 @@ mod tests {
         let (next, seen) = batch_of(&depot, wanted, Duration::ZERO);
         assert_eq!(next, Next::Batch(Closed::Full));
         assert_eq!(seen, [(0, 0), (1, 10), (2, 20), (0, 1), (2, 21), (0, 2)]);
-        // The rest, and it begins behind the lane that got the last place.
+        // The rest; first the lane whose turn is longest ago.
         depot.push(1, work(11, None), || true);
-        assert_eq!(batch_of(&depot, wanted, Duration::ZERO).1, [(1, 11), (0, 3), (0, 4), (0, 5)]);
+        depot.push(2, work(22, None), || true);
+        assert_eq!(batch_of(&depot, wanted, Duration::ZERO).1, [(1, 11), (2, 22), (0, 3), (0, 4), (0, 5)]);
     }
 
     #[test]
@@ -563,7 +560,7 @@ mod tests {
         // Both there: nothing more to wait for.
         depot.push(0, work(2, None), || true);
         depot.push(1, work(3, None), || true);
-        assert_eq!(batch_of(&depot, wanted, Duration::ZERO), (Next::Batch(Closed::Complete), vec![(0, 2), (1, 3)]));
+        assert_eq!(batch_of(&depot, wanted, Duration::ZERO), (Next::Batch(Closed::Complete), vec![(1, 3), (0, 2)]));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::camera::Camera;
 use crate::engine::Engine;
 use crate::engine::cpu::CpuOptions;
 use crate::engine::tensorrt::GpuOptions;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::run::gpu_watch::{DeviceFigures, GpuWatch};
 use crate::run::{Options, machine};
 use crate::units::Bytes;
@@ -68,6 +68,8 @@ pub struct BundleEngines {
     pub devices: Vec<u32>,
     /// The key that every bundle must be signed with.
     pub trust: Option<PublicKey>,
+    /// Several streams share the engine: two batches in flight are worth their memory.
+    pub shared: bool,
     watch: Arc<GpuWatch>,
 }
 
@@ -79,6 +81,7 @@ impl BundleEngines {
             gpu: options.gpu.clone(),
             devices: options.service.devices.clone(),
             trust: options.trust.clone(),
+            shared: options.streams.len() > 1,
             watch: Arc::default(),
         }
     }
@@ -115,7 +118,16 @@ impl EngineSource for BundleEngines {
     }
 
     fn load(&self, bundle: &Bundle, score_floor: f32, device: usize) -> Result<Box<dyn Engine>> {
-        machine::load(bundle, score_floor, &self.cpu, &self.gpu(device))
+        let gpu = self.gpu(device);
+        if self.shared && gpu.lanes == GpuOptions::AS_FITS && !machine::is_for_cpu(bundle) {
+            match machine::load(bundle, score_floor, &self.cpu, &GpuOptions { lanes: 2, ..gpu.clone() }) {
+                Err(error) if error.kind() == ErrorKind::Budget => {
+                    log::warn!("one batch in flight instead of two: {}", error.message());
+                }
+                loaded => return loaded,
+            }
+        }
+        machine::load(bundle, score_floor, &self.cpu, &gpu)
     }
 
     fn devices(&self) -> usize {

@@ -19,11 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-const INPUT: SizePx = SizePx::new(64, 64);
+pub(crate) const INPUT: SizePx = SizePx::new(64, 64);
 
 /// What the canned network sees: two boxes whose place depends on the picture's number for known answers, and on nothing
 /// for live ones. `bias` makes bundles differ.
-fn see(bias: f32, frame: &Frame, answer: &mut CannedAnswer) {
+pub(crate) fn see(bias: f32, frame: &Frame, answer: &mut CannedAnswer) {
     let offset = if &*frame.stream == "golden" { frame.number as f32 } else { 0.0 };
     answer.candidates.clear();
     for (anchor, left, score) in [(3, 4.0 + offset, 0.9), (9, 30.0 + offset, 0.6)] {
@@ -192,8 +192,13 @@ impl EngineSource for CannedSource {
     }
 
     fn fit_camera(&self, stream: &str, _camera: Box<dyn Camera>) -> Box<dyn Camera> {
-        Box::new(SmallPictures { stream: stream.into(), number: 0, period: self.period, pool: PixelPool::new() })
+        small_pictures(stream, self.period)
     }
+}
+
+/// A camera of 32 × 40 pixels whose pictures all differ, one every `period`.
+pub(crate) fn small_pictures(stream: &str, period: Duration) -> Box<dyn Camera> {
+    Box::new(SmallPictures { stream: stream.into(), number: 0, period, pool: PixelPool::new() })
 }
 
 /// A camera of 32 × 40 pixels whose pictures all differ.
@@ -286,6 +291,14 @@ impl Line {
             duration: Some(Duration::from_secs(30)),
         };
         Line { folder, options }
+    }
+
+    /// As many streams as `names`.
+    pub(crate) fn with_streams(names: &[String]) -> Self {
+        let mut line = Line::new();
+        let first = line.options.streams[0].clone();
+        line.options.streams = names.iter().map(|name| StreamOptions { name: name.clone(), ..first.clone() }).collect();
+        line
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

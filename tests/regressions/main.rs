@@ -12,6 +12,7 @@ static ALLOCATOR: counting::Counting = counting::Counting;
 
 mod bad_model_files;
 mod c01_silent_source;
+mod c02_fair_shares;
 mod c04_usb_unplug;
 mod camera_child;
 mod d01_layout_mistaken;

@@ -8,6 +8,7 @@ mod streams;
 use crate::bundle;
 use crate::bundle::signature::PublicKey;
 use crate::camera::{CameraRequest, Place, SourceKind, sim};
+use crate::cli::batch_flags::BatchFlags;
 use crate::cli::doctor::{self, DoctorArgs};
 use crate::cli::gpu_flags::GpuFlags;
 use crate::cli::incident::{IncidentCommand, RecordFlags, ReplayArgs, incident, replay_incident};
@@ -173,6 +174,8 @@ struct RunArgs {
     proof_every: Option<Duration>,
     #[command(flatten, next_help_heading = "Deep log")]
     record: RecordFlags,
+    #[command(flatten)]
+    batch: BatchFlags,
     #[command(flatten, next_help_heading = "GPU")]
     gpu: GpuFlags,
     /// Write the truth of the simulated line as JSON lines
@@ -202,7 +205,7 @@ enum BackendArg {
     Onnxruntime,
 }
 
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let scale_s = match unit {
@@ -333,6 +336,7 @@ fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
         service: ServiceOptions {
             devices: typed.gpu.devices(&config.gpu),
             incidents: typed.record.options(),
+            batch_wait: typed.batch.wait(&config.batch)?,
             ..look_after(typed.state, typed.proof_every, typed.watch)
         },
         output: OutputOptions {

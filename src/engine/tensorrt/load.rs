@@ -29,12 +29,17 @@ pub struct GpuOptions {
     pub search: Search,
     /// Room for the pixels of one source picture.
     pub largest_picture: Bytes,
-    /// Runs that can be in flight at once.
+    /// Runs that can be in flight at once; [`GpuOptions::AS_FITS`] leaves it to whoever runs the engine and loads 1.
     pub lanes: u32,
     /// Whether the next pictures may be copied while a run is in flight: a second staging memory a lane.
     pub ahead: bool,
     /// GPU memory that the engine may take; `None`: 80 percent of the device's.
     pub budget: Option<Bytes>,
+}
+
+impl GpuOptions {
+    /// The number of lanes is for the run to choose.
+    pub const AS_FITS: u32 = 0;
 }
 
 impl Default for GpuOptions {
