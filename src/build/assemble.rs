@@ -131,7 +131,7 @@ fn convert(order: &Order, prepared: Prepared, watcher: &mut dyn Watcher) -> Resu
         recipe: &order.recipe,
         cpu: &order.cpu,
         io: order.recipe.io.element(),
-        half_rest: !matches!(order.compiler, Compiler::Cpu),
+        half_rest: !matches!(order.compiler, Compiler::Cpu) || order.recipe.io == config::precision::Border::Fp16,
     };
     let mut converted = precision::convert(task, watcher)?;
     if let Some(verdict) = &converted.verdict {
@@ -155,6 +155,8 @@ fn report(order: &Order, converted: &Converted, folder: &Path, written: bool, wa
         model: &short_name(&order.recipe.model),
         written,
         account: &converted.account,
+        threshold: order.recipe.thresholds.score,
+        longer_side_px: converted.prepared.input.size.width_px.max(converted.prepared.input.size.height_px),
         verdict: converted.verdict.as_ref(),
     };
     subject.write(&file("json"), &file("html"))?;

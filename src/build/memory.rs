@@ -9,6 +9,7 @@ use crate::onnx::index::GraphIndex;
 use crate::onnx::{Model, node, shapes, tensor};
 use crate::platform::PlatformKind;
 use crate::units::{Bytes, count, count32};
+use onnx_protobuf::NodeProto;
 use std::collections::{BTreeMap, HashMap};
 
 /// CUDA context, kernels and libraries on a GPU with its own memory: what an H200 with TensorRT 8.6 takes, rounded up (see
@@ -87,8 +88,48 @@ pub fn estimate(model: &Model, about: &Circumstances<'_>) -> Result<MemoryInputs
 
 /// Most elements that are alive at once when the graph runs in order and nothing is kept longer than needed.
 fn peak_elements(model: &Model) -> Result<u64> {
-    let graph = model.graph();
     let shapes = shapes::infer(model)?;
+    let stored = |node: &NodeProto| !node::is_default_domain(node) || !FUSED.contains(&node.op_type.as_str());
+    peak(model, |node, name| if stored(node) { elements(name, &shapes) } else { 0 })
+}
+
+/// Most bytes of activations that are alive at once, each in its own type: what a Q/DQ pair holds in 8 bits is not kept in
+/// another form beside it.
+///
+/// # Errors
+/// A graph whose shapes contradict each other.
+pub fn peak_bytes(model: &Model) -> Result<u64> {
+    let shapes = shapes::infer(model)?;
+    let index = GraphIndex::new(model.graph());
+    let only_quantised = |name: &str| {
+        let mut consumers = index.consumers(name).peekable();
+        consumers.peek().is_some() && consumers.all(|node| node.op_type == "QuantizeLinear")
+    };
+    // The activation behind a layer is computed where the layer's result lies.
+    let fused = |name: &str| {
+        let mut consumers = index.consumers(name).peekable();
+        consumers.peek().is_some()
+            && consumers.all(|node| matches!(node.op_type.as_str(), "Sigmoid" | "Mul"))
+            && index.producer(name).is_some_and(|node| node.op_type == "Conv")
+    };
+    peak(model, |node, name| {
+        let nowhere = FUSED.contains(&node.op_type.as_str()) || node.op_type == "DequantizeLinear";
+        if nowhere || only_quantised(name) || fused(name) {
+            return 0;
+        }
+        elements(name, &shapes).saturating_mul(shapes.fact(name).element.bits().unwrap_or(32) / 8)
+    })
+}
+
+fn elements(name: &str, shapes: &shapes::Shapes) -> u64 {
+    shapes.fixed(name).map_or(0, |sizes| {
+        sizes.iter().fold(1_u64, |product, &size| product.saturating_mul(u64::try_from(size).unwrap_or(0)))
+    })
+}
+
+/// The largest sum of `size` over the tensors alive at one time.
+fn peak(model: &Model, size: impl Fn(&NodeProto, &str) -> u64) -> Result<u64> {
+    let graph = model.graph();
     let order = GraphIndex::new(graph).run_order()?;
     let mut last_use: HashMap<&str, usize> = HashMap::new();
     for (step, &position) in order.iter().enumerate() {
@@ -100,13 +141,10 @@ fn peak_elements(model: &Model) -> Result<u64> {
     let (mut alive, mut peak) = (0_u64, 0_u64);
     for (step, &position) in order.iter().enumerate() {
         let Some(node) = graph.node.get(position) else { continue };
-        let stored = !node::is_default_domain(node) || !FUSED.contains(&node.op_type.as_str());
-        for name in node.output.iter().filter(|_| stored && node.op_type != "Constant") {
-            let elements = shapes.fixed(name).map_or(0, |sizes| {
-                sizes.iter().fold(1_u64, |product, &size| product.saturating_mul(u64::try_from(size).unwrap_or(0)))
-            });
-            alive = alive.saturating_add(elements);
-            ending[last_use.get(name.as_str()).copied().unwrap_or(step).max(step)].push(elements);
+        for name in node.output.iter().filter(|_| node.op_type != "Constant") {
+            let size = size(node, name);
+            alive = alive.saturating_add(size);
+            ending[last_use.get(name.as_str()).copied().unwrap_or(step).max(step)].push(size);
         }
         peak = peak.max(alive);
         alive -= ending[step].iter().sum::<u64>().min(alive);

@@ -41,6 +41,7 @@ pub(super) fn pin(
     let channels = channels(&declared, metadata, decided)?;
     let input = InputSpec { name: declared.name.clone(), batch, channels, size, element: declared.element };
     let dims = [batch, channels, size.height_px, size.width_px].map(i64::from);
+    one_size_a_name(&declared, dims)?;
     let fixed = declared.dims.iter().all(|dim| dim.known().is_some());
     if !fixed {
         let own_batch = declared.dims[0].known().unwrap_or(dims[0]);
@@ -63,12 +64,39 @@ pub(super) fn pin(
     Ok(Pinned { input, outputs, shapes, batch_one })
 }
 
+/// Refuses an axis name that stands for two sizes, as for a batch on two axes.
+fn one_size_a_name(declared: &Declared, sizes: [i64; 4]) -> Result<()> {
+    const AXES: [&str; 4] = ["batch", "channels", "height", "width"];
+    let named: Vec<(&str, &str, i64)> = declared
+        .axis_names
+        .iter()
+        .zip(AXES)
+        .zip(sizes)
+        .filter(|((name, _), _)| !name.is_empty())
+        .map(|((name, axis), size)| (name.as_str(), axis, size))
+        .collect();
+    for (at, (name, axis, size)) in named.iter().enumerate() {
+        if let Some((_, other, other_size)) =
+            named.iter().skip(at + 1).find(|(other, _, other_size)| other == name && other_size != size)
+        {
+            return Err(Error::refused(format!(
+                "found the name `{name}` for {axis} ({size}) and {other} ({other_size}), expected one size for one name"
+            ))
+            .at(declared.place())
+            .hint("export with fixed shapes: `yolo export model=x.pt format=onnx dynamic=False`"));
+        }
+    }
+    Ok(())
+}
+
 /// The one input as the file declares it.
 struct Declared {
     name: String,
     kind: DataType,
     element: ElementType,
     dims: [Dim; 4],
+    /// Names of axes without a fixed size, empty for the others.
+    axis_names: Vec<String>,
 }
 
 impl Declared {
@@ -104,7 +132,14 @@ impl Declared {
             .at(place)
             .hint("export from PyTorch: `yolo export model=x.pt format=onnx`"));
         }
-        Ok(Declared { name: info.name.clone(), kind: fact.element, element, dims: [batch, channels, height, width] })
+        let shape = &info.type_.get_or_default().tensor_type().shape.get_or_default().dim;
+        Ok(Declared {
+            name: info.name.clone(),
+            kind: fact.element,
+            element,
+            dims: [batch, channels, height, width],
+            axis_names: shape.iter().map(|dim| dim.dim_param().to_owned()).collect(),
+        })
     }
 
     fn place(&self) -> String {

@@ -2,6 +2,7 @@
 
 use crate::common::graphs;
 use crate::workbench::{Bench, model};
+use onnx_protobuf::{Message, ModelProto};
 
 /// A bench whose `model.onnx` has one convolution that can be stored in 8 bits.
 fn bench() -> Bench {
@@ -100,4 +101,123 @@ fn a_model_in_8_bits_is_not_converted_again() {
             .ends_with(3)
             .says_one_error(&["in int8 already", "expected a float export"]);
     }
+}
+
+/// A change to the file of [`bench`].
+type Change = fn(&mut ModelProto);
+
+/// What issue reports bring: one clear error in every precision, nothing is left behind.
+#[test]
+fn graphs_that_cannot_be_converted_are_refused_in_every_precision() {
+    let cases: [(Change, &[&str]); 4] = [
+        (
+            |model| {
+                let weight = model.graph.mut_or_insert_default().initializer.iter_mut();
+                let weight = weight.into_iter().find(|weight| weight.name == "second_weight").unwrap();
+                weight.float_data.clear();
+                weight.raw_data = [f32::NAN; 9].iter().flat_map(|value| value.to_le_bytes()).collect();
+            },
+            &["9 values that are no number", "`second_weight`", "earlier checkpoint"],
+        ),
+        (
+            |model| {
+                let graph = model.graph.mut_or_insert_default();
+                let node = graph.node.iter_mut().find(|node| node.name == "second").unwrap();
+                "If".clone_into(&mut node.op_type);
+                node.attribute.clear();
+            },
+            &["control flow", "If (node `second`)"],
+        ),
+        (
+            |model| {
+                let graph = model.graph.mut_or_insert_default();
+                let node = graph.node.iter_mut().find(|node| node.name == "second").unwrap();
+                "FusedThing".clone_into(&mut node.op_type);
+                "com.example".clone_into(&mut node.domain);
+            },
+            &["outside the ONNX standard", "com.example.FusedThing (node `second`)"],
+        ),
+        (
+            |model| {
+                let input = &mut model.graph.mut_or_insert_default().input[0];
+                let shape = input.type_.mut_or_insert_default().mut_tensor_type().shape.mut_or_insert_default();
+                for axis in [0, 2] {
+                    shape.dim[axis].set_dim_param("batch".to_owned());
+                }
+            },
+            &["the name `batch` for batch (1) and height (64)"],
+        ),
+    ];
+    for (change, words) in cases {
+        let bench = bench();
+        let mut model = ModelProto::parse_from_bytes(&bench.read("model.onnx")).unwrap();
+        change(&mut model);
+        bench.write("model.onnx", &model.write_to_bytes().unwrap());
+        for precision in ["--fp16", "--int8"] {
+            bench
+                .build(&[precision, "--imgsz", "64", "--calibration", "good", "-o", "x.edge", "--report", "."])
+                .ends_with(3)
+                .says_one_error(words);
+        }
+        assert!(!bench.names().iter().any(|name| name.starts_with("x.")), "{:?}", bench.names());
+    }
+}
+
+/// Zero pictures, and pictures that all look the same.
+#[test]
+fn folders_that_hold_nothing_are_no_calibration() {
+    let bench = bench();
+    std::fs::create_dir(bench.path("empty")).unwrap();
+    image::RgbImage::new(40, 40).save(bench.path("empty.png")).unwrap();
+    bench
+        .build(&["--int8", "--calibration", "empty", "-o", "x.edge"])
+        .ends_with(6)
+        .says_one_error(&["found no picture among 0 entries", "empty"]);
+    std::fs::create_dir(bench.path("black")).unwrap();
+    for number in 0..3 {
+        image::RgbImage::new(40, 40).save(bench.path(&format!("black/{number}.png"))).unwrap();
+    }
+    for precision in ["--int8", "--fp16"] {
+        bench
+            .build(&[precision, "--calibration", "black", "-o", "x.edge"])
+            .ends_with(6)
+            .says_one_error(&["no usable picture among 3 files", "3 show one colour only"]);
+    }
+    assert!(!bench.names().iter().any(|name| name.starts_with("x.")), "{:?}", bench.names());
+}
+
+/// `--io fp16`: the borders are halves, the answers stay within the known ones' tolerance.
+#[test]
+fn inputs_and_outputs_in_half() {
+    for precision in ["--fp16", "--int8"] {
+        let bench = bench();
+        bench.build(&[precision, "--io", "fp16", "--calibration", "good", "-o", "x.edge"]).ends_with(0);
+        let inspected = bench.edge_build(&["inspect", "--json", "x.edge"]).ends_with(0);
+        assert_eq!(value(inspected.data.as_bytes(), "/manifest/input/element"), "f16", "{precision}");
+        bench.edge_build(&["verify", "x.edge"]).ends_with(0);
+    }
+    bench().build(&["--fp16", "--io", "int8"]).ends_with(2);
+}
+
+/// For a GPU what is not in 8 bits is half: the decision stands in the bundle, the gate judged half arithmetic.
+#[test]
+fn int8_for_a_gpu_computes_the_rest_in_half() {
+    let bench = bench();
+    let build = |target: &[&str]| {
+        let flags = ["model.onnx", "--names", "names.txt", "--cpu-backend", "rten", "-o", "x.edge"];
+        let asked = ["--int8", "--calibration", "good"];
+        bench.edge_build(&[&flags[..], &asked[..], target].concat()).ends_with(0);
+        let inspected = bench.edge_build(&["inspect", "--json", "x.edge"]).ends_with(0);
+        (
+            value(inspected.data.as_bytes(), "/manifest/precision/found"),
+            value(inspected.data.as_bytes(), "/manifest/gate/judged"),
+        )
+    };
+    let (found, judged) = build(&["--target", "cpu"]);
+    assert_eq!((&found["int8"], &found["f32"], judged.as_str()), (&1.into(), &2.into(), Some("graph")));
+    let (found, judged) = build(&["--target", "orin-nano-8gb", "--portable"]);
+    assert_eq!(
+        (&found["int8"], &found["f16"], judged.as_str()),
+        (&1.into(), &2.into(), Some("graph in half arithmetic"))
+    );
 }

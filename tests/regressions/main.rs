@@ -26,6 +26,7 @@ mod guard_simulated_day;
 mod line;
 mod line_heals;
 mod n01_half_precision_border;
+mod n02_half_overflow;
 mod n02_nan_inf;
 mod n04_picture_kinds;
 mod p01_asymmetric_qdq;

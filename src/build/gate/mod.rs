@@ -5,6 +5,7 @@ mod coco;
 mod labels;
 mod limits;
 mod operating;
+mod plots;
 pub(crate) mod report;
 
 use super::Prepared;
@@ -45,6 +46,8 @@ pub(super) struct Judged {
     pub(super) result: GateResult,
     /// Pictures by how much differs, the worst first: position and what differs.
     pub(super) worst: Vec<usize>,
+    /// Scores of the boxes that both have: original, candidate.
+    pub(super) scores: Vec<[f32; 2]>,
     pub(super) candidate: Vec<Vec<Detection>>,
 }
 
@@ -94,7 +97,8 @@ impl<'a> Gate<'a> {
         };
         let original = self.figures(&truth, &self.original, &before);
         let figures = self.figures(&truth, &candidate, &after);
-        let (shift, by_picture) = operating::shift(&before, &after, count32(self.prepared.classes.len()));
+        let operating::Compared { shift, pictures: by_picture, scores } =
+            operating::shift(&before, &after, count32(self.prepared.classes.len()));
         let mut worst: Vec<usize> = (0..by_picture.len()).collect();
         worst.sort_by(|&one, &other| {
             let (one, other) = (by_picture[one], by_picture[other]);
@@ -112,7 +116,7 @@ impl<'a> Gate<'a> {
             shift,
             checks,
         };
-        Ok(Judged { result, worst, candidate: after })
+        Ok(Judged { result, worst, scores, candidate: after })
     }
 
     fn figures(&self, truth: &[Vec<Truth>], all: &[Vec<Detection>], at_thresholds: &[Vec<Detection>]) -> Figures {

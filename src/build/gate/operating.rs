@@ -44,7 +44,8 @@ pub(super) fn counts(truth: &[Vec<Truth>], answers: &[Vec<Detection>], class_id:
     sum
 }
 
-/// The score threshold with the highest F1 for class `class_id`; `answers` holds boxes of every score.
+/// The score threshold with the fewest misses and false boxes together, as the highest F1 weighs them, for class
+/// `class_id`; `answers` holds boxes of every score, best first.
 pub(super) fn best_score(truth: &[Vec<Truth>], answers: &[Vec<Detection>], class_id: u32) -> Option<f32> {
     let mut judged: Vec<(f32, bool)> = Vec::new();
     let mut labels = 0;
@@ -62,6 +63,10 @@ pub(super) fn best_score(truth: &[Vec<Truth>], answers: &[Vec<Detection>], class
     let mut right = 0_usize;
     for (at, (score, is_right)) in judged.iter().enumerate() {
         right += usize::from(*is_right);
+        // A threshold takes all boxes of one score or none.
+        if judged.get(at + 1).is_some_and(|next| next.0 == *score) {
+            continue;
+        }
         let balance = 2.0 * length(right) / length(at + 1 + labels);
         if balance > best.0 {
             best = (balance, Some(*score));
@@ -79,14 +84,21 @@ pub(super) struct PictureShift {
     pub(super) worst_px: f64,
 }
 
+/// How two sets of answers differ.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Compared {
+    /// Over all pictures.
+    pub(super) shift: Shift,
+    /// Picture by picture.
+    pub(super) pictures: Vec<PictureShift>,
+    /// Scores of the boxes that both have: original, candidate.
+    pub(super) scores: Vec<[f32; 2]>,
+}
+
 /// Compares `candidate` with `original`, both above the thresholds, and says for each picture how much differs.
-pub(super) fn shift(
-    original: &[Vec<Detection>],
-    candidate: &[Vec<Detection>],
-    classes: u32,
-) -> (Shift, Vec<PictureShift>) {
+pub(super) fn shift(original: &[Vec<Detection>], candidate: &[Vec<Detection>], classes: u32) -> Compared {
     let mut total = Shift::default();
-    let (mut moved_px, mut score_change) = (Vec::new(), Vec::new());
+    let (mut moved_px, mut scores) = (Vec::new(), Vec::new());
     let mut pictures = Vec::with_capacity(original.len());
     for (before, after) in original.iter().zip(candidate) {
         let mut picture = PictureShift::default();
@@ -103,7 +115,7 @@ pub(super) fn shift(
                 let corner = corner.fold(0.0, f64::max);
                 picture.worst_px = picture.worst_px.max(corner);
                 moved_px.push(corner);
-                score_change.push(f64::from(after[at].score) - f64::from(before[partner].score));
+                scores.push([before[partner].score, after[at].score]);
             }
             total.matched += count(matched);
             total.lost += count(before.len() - matched);
@@ -113,13 +125,14 @@ pub(super) fn shift(
         pictures.push(picture);
     }
     moved_px.sort_by(f64::total_cmp);
+    let mut score_change: Vec<f64> = scores.iter().map(|pair| f64::from(pair[1]) - f64::from(pair[0])).collect();
     score_change.sort_by(f64::total_cmp);
     total.box_median_px = quantile(&moved_px, 50);
     total.box_p99_px = quantile(&moved_px, 99);
     total.score_median = quantile(&score_change, 50);
     total.score_p1 = quantile(&score_change, 1);
     total.score_p99 = quantile(&score_change, 99);
-    (total, pictures)
+    Compared { shift: total, pictures, scores }
 }
 
 /// The value that `percent` of the sorted `values` stay at or below; 0 without any.
@@ -151,11 +164,50 @@ mod tests {
         assert_eq!(best_score(&truth, &answers, 1), None);
     }
 
+    /// F1 of what a threshold leaves, counted anew.
+    fn balance_at(threshold: f32, truth: &[Vec<Truth>], answers: &[Vec<Detection>]) -> f64 {
+        let kept: Vec<Vec<Detection>> = answers
+            .iter()
+            .map(|answers| answers.iter().filter(|found| found.score >= threshold).cloned().collect())
+            .collect();
+        let left = counts(truth, &kept, 0);
+        2.0 * left.found as f64 / (left.labels + left.found + left.false_boxes).max(1) as f64
+    }
+
+    proptest::proptest! {
+        /// No other threshold does better than the recommended one, counted as the gate counts.
+        #[test]
+        fn no_threshold_beats_the_recommended_one(
+            labels in proptest::collection::vec((0_u8..2, 0_u8..6), 1..12),
+            boxes in proptest::collection::vec((0_u8..2, 0_u8..6, 1_u8..20), 0..30),
+        ) {
+            let place = |slot: u8| f64::from(slot) * 20.0;
+            let mut truth = vec![vec![], vec![]];
+            for (picture, slot) in labels {
+                let edges_px = [place(slot), 0.0, place(slot) + 10.0, 10.0];
+                truth[usize::from(picture)].push(Truth { class_id: 0, edges_px });
+            }
+            let mut answers = vec![vec![], vec![]];
+            for (picture, slot, score) in boxes {
+                answers[usize::from(picture)].push(found(0, f32::from(score) / 20.0, f32::from(slot) * 20.0));
+            }
+            answers.iter_mut().for_each(|answers| answers.sort_by(|one, other| other.score.total_cmp(&one.score)));
+            let recommended = best_score(&truth, &answers, 0);
+            let best = (0..=20_u8).map(|step| balance_at(f32::from(step) / 20.0, &truth, &answers));
+            let best = best.fold(0.0, f64::max);
+            match recommended {
+                Some(threshold) => proptest::prop_assert!((balance_at(threshold, &truth, &answers) - best).abs() < 1e-12),
+                None => proptest::prop_assert_eq!(best, 0.0),
+            }
+        }
+    }
+
     #[test]
     fn shifts_by_hand() {
         let before = vec![vec![found(0, 0.9, 0.0), found(0, 0.5, 100.0)]];
         let after = vec![vec![found(0, 0.8, 2.0), found(1, 0.5, 100.0)]];
-        let (shift, pictures) = shift(&before, &after, 2);
+        let Compared { shift, pictures, scores } = shift(&before, &after, 2);
+        assert_eq!(scores, [[0.9, 0.8]]);
         assert_eq!((shift.matched, shift.lost, shift.new), (1, 1, 1));
         assert_eq!(shift.box_p99_px, 2.0);
         assert!((shift.score_median + 0.1).abs() < 1e-6);

@@ -1,12 +1,13 @@
 //! `report.json` and `report.html`: what the conversion did and what the gate measured, in files that need no others.
 
+use super::plots;
 use crate::aside::AsideFile;
 use crate::build::precision::{Account, Verdict};
 use crate::bundle::gate::{Figures, GateResult};
 use crate::detections::Detection;
 use crate::error::{Error, Result};
 use crate::frame::{Picture, PixelFormat};
-use crate::units::{float64, index, length};
+use crate::units::{index, length};
 use serde::Serialize;
 use std::fmt::Write;
 use std::io::Write as _;
@@ -37,6 +38,10 @@ pub(crate) struct Subject<'a> {
     pub(crate) written: bool,
     /// What was done.
     pub(crate) account: &'a Account,
+    /// Score from which boxes are reported.
+    pub(crate) threshold: f32,
+    /// Longer side of the input, px.
+    pub(crate) longer_side_px: u32,
     /// What the gate said; `None` without pictures.
     pub(crate) verdict: Option<&'a Verdict>,
 }
@@ -92,8 +97,10 @@ impl Subject<'_> {
         page.push_str("</ul>");
         if let Some(verdict) = self.verdict {
             gate_section(&mut page, verdict.result());
+            plots::score_shift(&mut page, &verdict.judged.scores, self.threshold);
             self.pictures_section(&mut page, verdict)?;
         }
+        plots::memory(&mut page, &self.account.memory, self.longer_side_px);
         conversion_section(&mut page, self.account);
         page.push_str("</main></html>\n");
         Ok(page)
@@ -116,7 +123,10 @@ impl Subject<'_> {
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:0;color:#1b1f24;background:#fff}main{max-width:1060px;margin:auto;\
 padding:24px}table{border-collapse:collapse;margin:8px 0 20px}td,th{padding:4px 12px;border-bottom:1px solid #d8dee4;\
 text-align:right}td:first-child,th:first-child{text-align:left}.good{color:#1a7f37}.bad{color:#b3261e}.pair{display:flex;gap:12px;\
-flex-wrap:wrap}svg{max-width:100%}.bar{fill:#2f6fb0}.float{fill:#c2691c}text{font-size:12px}";
+flex-wrap:wrap}svg{max-width:100%}.bar{fill:#2f6fb0}.half{fill:#3f8f5a}.float{fill:#c2691c}text{font-size:12px;fill:#57606a}\
+.grid{stroke:#d8dee4;fill:none}.dashes{stroke:#8c959f;stroke-dasharray:4 4;fill:none}.dots{stroke:#2f6fb0;stroke-width:4;\
+stroke-linecap:round;stroke-opacity:.45;fill:none}.line{stroke:#2f6fb0;stroke-width:2;fill:none}.line-float{stroke:#c2691c;\
+stroke-width:2;fill:none}";
 
 fn put(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = AsideFile::create(path)?;
@@ -136,7 +146,7 @@ fn rgb(picture: &Picture) -> Vec<u8> {
     }
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\'', "&#39;").replace('"', "&quot;")
 }
 
@@ -241,26 +251,7 @@ fn conversion_section(page: &mut String, account: &Account) {
         }
         page.push_str("</table><p>Estimated time: convolutions alone, all in FP32 being 1; no measurement.</p>");
     }
-    if !account.layers.is_empty() {
-        page.push_str(
-            "<h2>Precision by layer</h2><p>Length: arithmetic of the convolution. Blue: INT8, orange: float.</p>",
-        );
-        let most = account.layers.iter().map(|layer| layer.operations).max().unwrap_or(1).max(1);
-        let _ = write!(page, "<svg width=1000 height={} role=img>", 16 * account.layers.len() + 8);
-        for (at, layer) in account.layers.iter().enumerate() {
-            let _ = write!(
-                page,
-                "<rect class={} x=420 y={} width={:.1} height=12><title>{}</title></rect><text x=412 y={} text-anchor=end>{}</text>",
-                if layer.float_because.is_some() { "float" } else { "bar" },
-                16 * at + 2,
-                1.0 + 560.0 * float64(layer.operations) / float64(most),
-                escaped(layer.float_because.as_deref().unwrap_or("INT8")),
-                16 * at + 13,
-                escaped(&layer.name)
-            );
-        }
-        page.push_str("</svg>");
-    }
+    plots::layers(page, &account.layers);
     if !account.ranges.is_empty() {
         page.push_str("<h2>Activation ranges</h2><table><tr><th>tensor<th>largest seen<th>kept up to</tr>");
         for range in &account.ranges {

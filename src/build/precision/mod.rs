@@ -63,21 +63,35 @@ pub(super) struct Account {
     pub(super) int8_share: Option<f64>,
     /// Calibrator of the activations; `None` for FP16.
     pub(super) calibrator: Option<String>,
-    /// Convolution → `int8`, or why it stays in float; empty for FP16.
+    /// Layers with most of the arithmetic, in the order of the graph.
     pub(super) layers: Vec<LayerAccount>,
+    /// Peak memory of the activations by input size.
+    pub(super) memory: Vec<MemoryPoint>,
     /// Tensor → range seen and range kept; empty for FP16.
     pub(super) ranges: Vec<RangeAccount>,
     /// What the repair tried, in order.
     pub(super) repair: Vec<repair::Step>,
 }
 
-/// One convolution in the report.
+/// One layer in the report.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct LayerAccount {
     pub(super) name: String,
+    /// Multiplications and additions of one run.
     pub(super) operations: u64,
-    /// `None` for INT8.
-    pub(super) float_because: Option<String>,
+    /// `int8`, `f16` or `f32`.
+    pub(super) precision: String,
+    /// Why it is not in the precision asked for.
+    pub(super) because: Option<String>,
+}
+
+/// Most activations alive at once, by the graph, at one input size.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct MemoryPoint {
+    /// Longer side of the input, px.
+    pub(super) size_px: u32,
+    pub(super) export_mib: f64,
+    pub(super) converted_mib: f64,
 }
 
 /// One activation range in the report.
@@ -220,6 +234,8 @@ fn to_fp16(
     let done = fp16::convert(&mut half, ranges.as_ref(), task.io)?;
     account.decided.push(format!("{} operators compute in half precision", done.halves));
     describe_half(&done, &mut account);
+    account.layers = half_layers(model, shapes, &done);
+    account.memory = memory_points(task.prepared, model, &half)?;
     account.decided.iter().for_each(|line| watcher.say(line));
     let bytes = half.to_bytes()?;
     let verdict = gate.map(|mut gate| {
@@ -228,6 +244,37 @@ fn to_fp16(
     });
     let prepared = converted(task, half, bytes, &account)?;
     Ok(Converted { prepared, account, verdict: verdict.transpose()? })
+}
+
+/// The heavy layers of a graph in half precision.
+fn half_layers(model: &Model, shapes: &Shapes, done: &fp16::Fp16) -> Vec<LayerAccount> {
+    let index = crate::onnx::index::GraphIndex::new(model.graph());
+    let heavy = model.graph().node.iter().filter(|node| tail::is_heavy(node));
+    heavy
+        .map(|node| {
+            let name = crate::onnx::node::label(node);
+            let because = done.exceptions.iter().find(|(_, nodes)| nodes.contains(&name)).map(|(why, _)| why.clone());
+            let precision = if because.is_some() { "f32" } else { "f16" }.to_owned();
+            LayerAccount { operations: placement::operations(node, &index, shapes), name, precision, because }
+        })
+        .collect()
+}
+
+/// Peak memory of the export and of the converted graph, at common input sizes around that of the model.
+fn memory_points(prepared: &Prepared, export: &Model, converted: &Model) -> Result<Vec<MemoryPoint>> {
+    const SIZES_PX: [u32; 8] = [320, 416, 512, 640, 768, 896, 1024, 1280];
+    let batch = f64::from(prepared.input.batch.max(1));
+    let used = prepared.input.size.width_px.max(prepared.input.size.height_px);
+    let mib = |bytes: u64| crate::units::float64(bytes) / f64::from(1 << 20) / batch;
+    let (export, converted) = (mib(super::memory::peak_bytes(export)?), mib(super::memory::peak_bytes(converted)?));
+    let mut sizes: Vec<u32> = SIZES_PX.into_iter().chain([used]).filter(|&size| size > 0).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let point = |size_px: u32| {
+        let area = (f64::from(size_px) / f64::from(used.max(1))).powi(2);
+        MemoryPoint { size_px, export_mib: export * area, converted_mib: converted * area }
+    };
+    Ok(sizes.into_iter().map(point).collect())
 }
 
 /// What stays in float beside halves, and why.
@@ -287,6 +334,7 @@ fn to_int8(
         ..Account::default()
     };
     describe(&built, &ranges, &mut account);
+    account.memory = memory_points(task.prepared, model, &built.written)?;
     account.decided.iter().for_each(|line| watcher.say(line));
     let prepared = converted(task, built.written, built.bytes, &account)?;
     Ok(Converted { prepared, account, verdict })
@@ -355,10 +403,17 @@ fn describe(built: &Built, ranges: &BTreeMap<String, ActivationScale>, account: 
         if let Some(reason) = &layer.float {
             by_reason.entry(reason).or_default().push(&layer.name);
         }
+        let is_half = |half: &fp16::Fp16| !half.exceptions.values().flatten().any(|name| name == &layer.name);
+        let precision = match (&layer.float, &built.half) {
+            (None, _) => "int8",
+            (Some(_), Some(half)) if is_half(half) => "f16",
+            _ => "f32",
+        };
         account.layers.push(LayerAccount {
             name: layer.name.clone(),
             operations: layer.operations,
-            float_because: layer.float.clone(),
+            precision: precision.to_owned(),
+            because: layer.float.clone(),
         });
     }
     for (reason, names) in by_reason {

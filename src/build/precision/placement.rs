@@ -150,16 +150,22 @@ fn float_reason(
     Ok(None)
 }
 
-/// Multiplications and additions of a convolution; 0 when a shape is unknown.
-fn operations(node: &NodeProto, index: &GraphIndex<'_>, shapes: &Shapes) -> u64 {
+/// Multiplications and additions of a heavy operator; 0 when a shape is unknown.
+pub(super) fn operations(node: &NodeProto, index: &GraphIndex<'_>, shapes: &Shapes) -> u64 {
+    let sizes = |name: &String| match index.initializer(name) {
+        Some(weight) => Some(weight.dims.clone()),
+        None => shapes.fixed(name),
+    };
     let outputs = node.output.first().and_then(|name| shapes.fixed(name));
-    let weight = node.input.get(1).map(|name| match index.initializer(name) {
-        Some(weight) => weight.dims.clone(),
-        None => shapes.fixed(name).unwrap_or_default(),
-    });
-    let (Some(outputs), Some(weight)) = (outputs, weight) else { return 0 };
+    // A convolution sums over all of its weight but the output channels, a product over its last axis.
+    let summed = match node.op_type.as_str() {
+        "Conv" => node.input.get(1).and_then(sizes).map(|weight| weight.get(1..).unwrap_or(&[]).to_vec()),
+        "MatMul" => node.input.first().and_then(sizes).map(|left| left.last().copied().into_iter().collect()),
+        _ => None,
+    };
+    let (Some(outputs), Some(summed)) = (outputs, summed) else { return 0 };
     let product = |sizes: &[i64]| sizes.iter().map(|&size| u64::try_from(size).unwrap_or(0)).product::<u64>();
-    2 * product(&outputs).saturating_mul(product(weight.get(1..).unwrap_or(&[])))
+    2 * product(&outputs).saturating_mul(product(&summed))
 }
 
 /// Sets of tensors that share a scale.
