@@ -2,6 +2,7 @@
 //!
 //! Data goes to standard output, everything else to standard error. Colour and bars appear only on a terminal.
 
+mod baseline;
 mod batch_flags;
 mod doctor;
 pub mod edge_build;

@@ -3,6 +3,8 @@
 pub mod precision;
 pub mod recipe;
 pub mod run;
+pub mod service;
 
 pub use recipe::Recipe;
 pub use run::RunConfig;
+pub use service::ServiceSettings;

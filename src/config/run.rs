@@ -1,5 +1,6 @@
 //! `edge.toml`: many streams on one bundle. Unknown keys are errors; `edge-run config example` prints a tested file.
 
+use super::service::ServiceSettings;
 use crate::camera::CameraRequest;
 use crate::error::{Error, Result};
 use crate::run::depot::Delivery;
@@ -25,6 +26,8 @@ pub struct RunConfig {
     pub batch: BatchConfig,
     /// The GPUs.
     pub gpu: GpuConfig,
+    /// How the run looks after itself.
+    pub service: ServiceSettings,
 }
 
 /// `[gpu]`.
@@ -179,6 +182,14 @@ mod tests {
     fn the_example_parses() {
         let config = RunConfig::parse(RunConfig::EXAMPLE).unwrap();
         assert_eq!(config.streams.len(), 2);
+        // Written out, the keys of [service] are at their defaults.
+        let options = |settings: &ServiceSettings| format!("{:?}", settings.options().unwrap());
+        let usual = ServiceSettings { state: config.service.state.clone(), watch: true, ..ServiceSettings::default() };
+        assert_eq!(options(&config.service), options(&usual));
+        let keys = <ServiceSettings as clap::Args>::augment_args(clap::Command::new("keys"));
+        for key in keys.get_arguments().map(|flag| flag.get_id().to_string()) {
+            assert!(RunConfig::EXAMPLE.contains(&format!("{key} = ")), "{key}");
+        }
     }
 
     #[test]

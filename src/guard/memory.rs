@@ -11,6 +11,8 @@ pub struct MemoryLimits {
     pub alarm_share: f64,
     /// The alarm ends below this share, 0..1.
     pub clear_share: f64,
+    /// Device memory that must be free before another engine is loaded beside the running one, share of all, 0..1.
+    pub margin_share: f64,
     /// Growth is looked for after this time.
     pub warm_up: Duration,
     /// The time over which growth is judged.
@@ -24,6 +26,7 @@ impl Default for MemoryLimits {
         MemoryLimits {
             alarm_share: 0.85,
             clear_share: 0.80,
+            margin_share: 0.20,
             warm_up: Duration::from_secs(300),
             window: Duration::from_secs(1800),
             least_growth: Bytes::mib(32),
@@ -45,12 +48,13 @@ pub enum MemoryNews {
 pub struct MemoryAlarm {
     limits: MemoryLimits,
     alarmed: bool,
+    share: f64,
 }
 
 impl MemoryAlarm {
     /// No alarm yet.
     pub fn new(limits: MemoryLimits) -> Self {
-        MemoryAlarm { limits, alarmed: false }
+        MemoryAlarm { limits, alarmed: false, share: 0.0 }
     }
 
     /// Whether the alarm stands.
@@ -58,9 +62,15 @@ impl MemoryAlarm {
         self.alarmed
     }
 
+    /// Whether the margin is free, by the last look.
+    pub fn has_margin(&self) -> bool {
+        self.share <= 1.0 - self.limits.margin_share
+    }
+
     /// Looks at `used` of `total`; news when the alarm begins or ends.
     pub fn look(&mut self, used: Bytes, total: Bytes) -> Option<MemoryNews> {
         let share = float64(used.0) / float64(total.0.max(1));
+        self.share = share;
         let alarmed = share >= if self.alarmed { self.limits.clear_share } else { self.limits.alarm_share };
         if alarmed == std::mem::replace(&mut self.alarmed, alarmed) {
             return None;
@@ -136,6 +146,16 @@ mod tests {
         assert_eq!(look(81), None, "no flicker between the limits");
         assert_eq!(look(79), Some(MemoryNews::Clear));
         assert_eq!(look(84), None);
+    }
+
+    #[test]
+    fn the_margin_is_asked_for_apart_from_the_alarm() {
+        let mut alarm = MemoryAlarm::new(MemoryLimits { margin_share: 0.3, ..MemoryLimits::default() });
+        assert!(alarm.has_margin());
+        alarm.look(Bytes::mib(69), Bytes::mib(100));
+        assert!(alarm.has_margin() && !alarm.stands());
+        alarm.look(Bytes::mib(71), Bytes::mib(100));
+        assert!(!alarm.has_margin() && !alarm.stands());
     }
 
     fn grown(level_mib: impl Fn(u64) -> f64) -> Option<Bytes> {

@@ -3,8 +3,8 @@
 //! Captures go to the engine in batches, several of which may be in flight; [`Inspector::collect`] gives them back in order,
 //! each with the answer of its own slot, and [`Inspector::finish`] makes the row of one.
 
+use crate::bundle::Bundle;
 use crate::bundle::golden::compare_echo;
-use crate::bundle::manifest::Manifest;
 use crate::decision::{Decision, Rule};
 use crate::detections::{Detection, Detector, Thresholds};
 use crate::engine::Inference;
@@ -13,6 +13,7 @@ use crate::frame::{Frame, FrameTag, StreamName};
 use crate::guard::ladder::Cause;
 use crate::guard::picture::PictureStats;
 use crate::guard::{self, Guard, Observation, Reason, Seen, Severity, Side, StreamTraits, Trust, Verdict};
+use crate::run::baselines::Baselines;
 use crate::run::clerk::Clerk;
 use crate::run::depot::{Batch, Closed, Sight, Work};
 use crate::run::host::{Answered, Host, Ringer, Trouble};
@@ -101,6 +102,7 @@ pub struct Inspector {
     present: Arc<Present>,
     telemetry: Arc<Telemetry>,
     recorder: Arc<Recorder>,
+    baselines: Arc<Baselines>,
     boxes: Vec<Detection>,
 }
 
@@ -130,6 +132,8 @@ pub struct Parts {
     pub telemetry: Arc<Telemetry>,
     /// The deep log.
     pub recorder: Arc<Recorder>,
+    /// What is usual on each stream.
+    pub baselines: Arc<Baselines>,
 }
 
 impl Inspector {
@@ -164,6 +168,7 @@ impl Inspector {
             present: parts.present,
             telemetry: parts.telemetry,
             recorder: parts.recorder,
+            baselines: parts.baselines,
             boxes: Vec::with_capacity(300),
         })
     }
@@ -354,6 +359,7 @@ impl Inspector {
             trust: Trust::Fault,
             reasons: Vec::new(),
             observed: Vec::new(),
+            standing: self.streams[lane].guard.standing(),
             decision: None,
             part: None,
             proved_at: self.present.proved_at(),
@@ -371,6 +377,7 @@ impl Inspector {
         row.trust = verdict.trust;
         row.reasons = verdict.reasons;
         row.observed = verdict.observed;
+        row.standing = verdict.standing;
     }
 
     fn answer(
@@ -573,12 +580,17 @@ impl Inspector {
         Ok(before)
     }
 
-    /// A fresh guard for every stream, for another bundle.
+    /// A fresh guard for every stream, for another bundle or product, with what is usual for it.
     ///
     /// # Errors
     /// As [`Guard::new`].
-    pub(super) fn guards_for(&self, manifest: &Manifest) -> Result<Vec<Guard>> {
-        self.streams.iter().map(|place| Guard::new(&manifest.guard, &manifest.classes, place.traits)).collect()
+    pub(super) fn guards_for(&self, bundle: &Bundle, product: &str) -> Result<Vec<Guard>> {
+        let manifest = bundle.manifest();
+        let guard = |(lane, place): (usize, &StreamPlace)| {
+            let home = self.baselines.home(lane, &place.name, product, bundle.id());
+            Guard::at(&manifest.guard, &manifest.classes, place.traits, home)
+        };
+        self.streams.iter().enumerate().map(guard).collect()
     }
 
     /// Gives the engine up and waits at most `limit` until its memory is free. Calls fail until another one is installed.

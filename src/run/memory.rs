@@ -71,12 +71,16 @@ impl MemoryWatch {
         }
     }
 
-    /// Whether an alarm stands, and for what: nothing that needs more memory may be started.
+    /// Whether an alarm stands or a device has less than the margin free, and which: nothing that needs more memory may be
+    /// started.
     pub(super) fn alarm(&self) -> Option<&str> {
         if self.machine.stands() {
             return Some("machine");
         }
-        self.devices.iter().find(|device| device.alarm.stands()).map(|device| device.kind.as_str())
+        self.devices
+            .iter()
+            .find(|device| device.alarm.stands() || !device.alarm.has_margin())
+            .map(|device| device.kind.as_str())
     }
 
     /// Looks at the figures, at most once a second; `serving` is the device that answers.

@@ -4,6 +4,7 @@
 //! deadlines, one small HTTP runtime. Between them are bounded lanes ([`depot`]) and one bounded channel of rows
 //! ([`teller`]). Between frames, the `service` asks for known answers and repairs what is broken.
 
+pub mod baselines;
 pub mod bench;
 mod cameras;
 pub mod clerk;
@@ -16,6 +17,7 @@ pub mod incident;
 pub mod inject;
 pub mod inspector;
 mod keeper;
+mod kept;
 pub mod ledger;
 pub mod machine;
 mod memory;
@@ -43,6 +45,7 @@ use crate::sinks::http::{Board, Command, Phase, StreamSetup, Trigger};
 use crate::sinks::row::Row;
 use crate::telemetry::{Labels, Metric, Telemetry};
 use crate::units::milliseconds;
+use baselines::{Baselines, DEFAULT_PRODUCT};
 use cameras::{Beat, Cameras};
 use clerk::Clerk;
 use depot::{Delivery, Depot, Work};
@@ -178,16 +181,19 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
     let mut stamp = ready.stamp();
     stamp.device = service::device_stamp(&*source, device);
     let present = Present::new(stamp, Some(ready.proved_at), has_rule);
+    let baselines = Baselines::new(options.service.state.as_deref(), options.service.guard, options.streams.len());
     let streams = options
         .streams
         .iter()
         .zip(&names)
         .zip(&infos)
-        .map(|((stream, name), info)| {
+        .enumerate()
+        .map(|(lane, ((stream, name), info))| {
             let traits = traits(stream, info.as_ref());
+            let home = baselines.home(lane, name, DEFAULT_PRODUCT, bundle.id());
             Ok(StreamPlace {
                 name: Arc::clone(name),
-                guard: Guard::new(&manifest.guard, &manifest.classes, traits)?,
+                guard: Guard::at(&manifest.guard, &manifest.classes, traits, home)?,
                 traits,
                 triggered: is_triggered(stream, info.as_ref()),
             })
@@ -207,9 +213,20 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
         present: Arc::clone(&present),
         telemetry: Arc::clone(&telemetry),
         recorder: Arc::clone(&recorder),
+        baselines: Arc::clone(&baselines),
     })?;
     let clerk_too = Arc::clone(&clerk);
-    let shared = Shared { options, source, telemetry, board, stop: stop.clone(), present, clerk: clerk_too, recorder };
+    let shared = Shared {
+        options,
+        source,
+        telemetry,
+        board,
+        stop: stop.clone(),
+        present,
+        clerk: clerk_too,
+        recorder,
+        baselines,
+    };
     let standbys = Standbys::start(&shared, &bundle, device)?;
     standbys.settle(&|| shared.board.heartbeat(), say);
     let kept = ReadyParts {
@@ -317,6 +334,7 @@ struct Shared<'a> {
     present: Arc<Present>,
     clerk: Arc<Clerk>,
     recorder: Arc<Recorder>,
+    baselines: Arc<Baselines>,
 }
 
 struct Run<'a> {
@@ -349,6 +367,7 @@ impl Run<'_> {
                 let (rows, blank) = (rows.clone(), Arc::clone(&blank));
                 scope.spawn(move || self.watch_deadlines(&rows, &blank))
             };
+            scope.spawn(|| self.keep_baselines());
             if let Some(commands) = outlet.commands {
                 scope.spawn(move || self.take_commands(&commands));
             }
@@ -422,6 +441,19 @@ impl Run<'_> {
             stop: self.shared.stop.clone(),
             failed: Arc::clone(&self.source_failed),
             refused: Box::new(refused),
+        }
+    }
+
+    /// Saves baselines beside the frame path, and answers who accepts one.
+    fn keep_baselines(&self) {
+        const EVERY: Duration = Duration::from_millis(500);
+        loop {
+            let ended = self.shared.stop.sleep(EVERY);
+            self.shared.baselines.answer_request();
+            self.shared.baselines.save();
+            if ended {
+                break;
+            }
         }
     }
 
@@ -511,6 +543,7 @@ impl Blank {
             trust: Trust::Fault,
             reasons: vec![reason],
             observed: Vec::new(),
+            standing: Default::default(),
             decision: decided.as_ref().filter(|_| self.present.has_rule()).map(|decided| decided.decision),
             age_ms: decided.as_ref().map_or(0.0, |decided| milliseconds(decided.triggered.elapsed())),
             part: decided.map(|decided| decided.part),

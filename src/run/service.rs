@@ -7,9 +7,11 @@ use crate::bundle::Bundle;
 use crate::bundle::golden::{Prover, hard_fault};
 use crate::decision::Rule;
 use crate::error::{Error, ErrorKind, Result};
+use crate::guard::GuardMode;
 use crate::guard::ladder::{Action, Cause, Ladder, LadderLimits, Step};
 use crate::guard::memory::MemoryLimits;
 use crate::guard::schedule::{ProofLimits, ProofSchedule};
+use crate::run::baselines::DEFAULT_PRODUCT;
 use crate::run::clerk::Clerk;
 use crate::run::host::Host;
 use crate::run::incident::{IncidentOptions, Recorder};
@@ -36,6 +38,8 @@ use std::time::{Duration, Instant, SystemTime};
 pub struct ServiceOptions {
     /// Folder for what outlives the process: unproven results, the last good bundle. `None` keeps nothing.
     pub state: Option<PathBuf>,
+    /// What soft checks may do.
+    pub guard: GuardMode,
     /// How often known answers are asked for.
     pub proofs: ProofLimits,
     /// Every how many frames one is run twice; 0: never.
@@ -68,6 +72,7 @@ impl Default for ServiceOptions {
     fn default() -> Self {
         ServiceOptions {
             state: None,
+            guard: GuardMode::default(),
             proofs: ProofLimits::default(),
             echo_every: 500,
             call_limit: None,
@@ -513,7 +518,7 @@ impl<'a> Service<'a> {
         stamp.device = device_stamp(&*self.source, self.device);
         let has_rule = rule.is_some();
         let changed = bundle.id() != self.bundle.id();
-        let guards = if changed { inspector.guards_for(manifest)? } else { Vec::new() };
+        let guards = if changed { inspector.guards_for(&bundle, DEFAULT_PRODUCT)? } else { Vec::new() };
         let installed = Installed {
             host: ready.host,
             call_limit: ready.call_limit,

@@ -4,7 +4,7 @@ use crate::decision::Decision;
 use crate::detections::Detection;
 use crate::engine::{EngineTimings, MemoryFigures};
 use crate::frame::{Frame, StreamName};
-use crate::guard::{Reason, Trust};
+use crate::guard::{Reason, Standing, Trust};
 use crate::units::{Bytes, index};
 use serde::Serialize;
 use std::io::Write as _;
@@ -30,6 +30,8 @@ pub struct Row {
     pub reasons: Vec<Reason>,
     /// What soft checks saw while they only observe (no reference yet).
     pub observed: Vec<Reason>,
+    /// Whether soft checks act on this stream.
+    pub standing: Standing,
     /// What the line does with the part; `None` without a rule.
     pub decision: Option<Decision>,
     /// The part's id.
@@ -217,6 +219,7 @@ pub(crate) mod tests {
             trust: Trust::Trusted,
             reasons: vec![],
             observed: vec![],
+            standing: Standing::Act,
             decision: Some(Decision::Reject),
             part: Some("A-17".into()),
             proved_at: Some(at - Duration::from_millis(5)),

@@ -86,6 +86,37 @@ fn ready_watchdog_hang_up_and_stop_as_systemd_expects() {
 }
 
 #[test]
+fn a_configuration_says_how_the_run_looks_after_itself() {
+    let bench = Bench::new();
+    bench.build(&[]).ends_with(0);
+    let config = |service: &str| {
+        let text = format!(
+            "engine = 'model.edge'\n[[stream]]\nname = 'left'\nsource = 'sim:?fps=10&size=160x96'\n[http]\nlisten = 'none'\n[service]\n{service}"
+        );
+        bench.write("edge.toml", text.as_bytes());
+        bench.edge_run(&["--config", "edge.toml", "--frames", "3", "--quiet"])
+    };
+    let ran = config("state = 'state'\nguard = 'observe'\n").ends_with(0);
+    assert!(ran.people.contains("soft checks only observe: so it was asked for"), "{}", ran.people);
+    assert!(bench.path("state/lock").is_file());
+    config("memory_alarn = 90.0\n").ends_with(2).says_one_error(&["memory_alarn", "config example"]);
+    config("memory_alarm = 70.0\n").ends_with(2).says_one_error(&["ends at 80 %"]);
+}
+
+#[test]
+fn baselines_are_shown_and_accepted_by_a_person() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("state")).unwrap();
+    let shown = bench.edge_run(&["baseline", "show", "--state", "state"]).ends_with(0);
+    assert!(shown.people.contains("no baseline is kept yet"), "{}", shown.people);
+    bench
+        .edge_run(&["baseline", "accept", "--state", "state"])
+        .ends_with(2)
+        .says_one_error(&["no baseline of this stream"]);
+    bench.edge_run(&["baseline", "show", "--state", "nowhere"]).ends_with(2).says_one_error(&["no such folder"]);
+}
+
+#[test]
 fn the_unit_file_restarts_on_the_documented_codes_and_no_others() {
     let unit = include_str!("../../deploy/edge-run.service");
     let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_else(|| panic!("no {key}"));

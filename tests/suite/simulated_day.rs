@@ -10,7 +10,8 @@ use edge_trt::decision::{Decision, Rule};
 use edge_trt::engine::cpu::{self, CpuBackend, CpuOptions};
 use edge_trt::frame::{Frame, Picture};
 use edge_trt::guard::picture::PictureStats;
-use edge_trt::guard::{Guard, Reason, StreamTraits, Trust};
+use edge_trt::guard::{Guard, GuardMode, Reason, StreamTraits, Trust};
+use edge_trt::run::baselines::Baselines;
 use edge_trt::run::clerk::Clerk;
 use edge_trt::run::depot::{Sight, Work};
 use edge_trt::run::host::Host;
@@ -126,6 +127,7 @@ impl Day {
             present: Present::new(stamp, Some(SystemTime::now()), true),
             telemetry,
             recorder,
+            baselines: Baselines::new(None, GuardMode::Act, 1),
         })
         .unwrap();
         let line = Line::new(&options).unwrap();

@@ -8,6 +8,7 @@ mod streams;
 use crate::bundle;
 use crate::bundle::signature::PublicKey;
 use crate::camera::{CameraRequest, Place, SourceKind, sim};
+use crate::cli::baseline::{BaselineCommand, baseline};
 use crate::cli::batch_flags::BatchFlags;
 use crate::cli::doctor::{self, DoctorArgs};
 use crate::cli::gpu_flags::GpuFlags;
@@ -16,6 +17,7 @@ use crate::cli::sample::SampleBundle;
 use crate::cli::service::{self, StateArgs, UnprovenCommand};
 use crate::cli::{StopRequest, Terminal};
 use crate::config::run::{CpuConfig, OutputConfig, RunConfig};
+use crate::config::service::{ServiceSettings, Span};
 use crate::engine::cpu::{CpuBackend, CpuOptions};
 use crate::error::{Error, Result};
 use crate::ffi::signal;
@@ -59,6 +61,9 @@ enum Command {
     Incident(IncidentCommand),
     /// Run a recorded incident through an engine of this machine and say what differs
     Replay(ReplayArgs),
+    /// What is usual on a line: show it, or make it the measure
+    #[command(subcommand)]
+    Baseline(BaselineCommand),
     /// Ask a running line for the last bundle that worked
     Rollback(StateArgs),
     /// Measure a bundle on this machine: Markdown, or JSON for programs
@@ -156,26 +161,16 @@ struct RunArgs {
     /// Compute halves as a GPU would, rounded after every operator; slow, to see what FP16 costs
     #[arg(long)]
     emulate_half: bool,
-    /// Folder for what outlives the process: unproven results, the last good bundle
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
-    /// Run only bundles that are signed with this public Ed25519 key (PEM)
-    #[arg(long, value_name = "FILE")]
-    trust: Option<PathBuf>,
     /// Spoil engine and cameras by this plan of faults, for acceptance tests
     #[cfg(feature = "inject")]
     #[arg(long, value_name = "FILE")]
     inject: Option<PathBuf>,
-    /// Take a new bundle when its file changes, after it has proved itself beside the old one
-    #[arg(long)]
-    watch: bool,
-    /// Least time between two self-tests with a known answer [default: 2s]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    proof_every: Option<Duration>,
     #[command(flatten, next_help_heading = "Deep log")]
     record: RecordFlags,
     #[command(flatten)]
     batch: BatchFlags,
+    #[command(flatten, next_help_heading = "Service")]
+    service: ServiceSettings,
     #[command(flatten, next_help_heading = "GPU")]
     gpu: GpuFlags,
     /// Write the truth of the simulated line as JSON lines
@@ -206,18 +201,7 @@ enum BackendArg {
 }
 
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let scale_s = match unit {
-        "" | "s" => 1.0,
-        "ms" => 1e-3,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        "d" => 86_400.0,
-        _ => return Err(format!("found unit `{unit}`, expected ms, s, m, h or d")),
-    };
-    let number: f64 = number.parse().map_err(|_| format!("found `{text}`, expected a time such as 90s or 8h"))?;
-    Duration::try_from_secs_f64(number * scale_s).map_err(|_| format!("found `{text}`, expected a time above zero"))
+    text.parse::<Span>().map(|span| span.0).map_err(|error| error.message().to_owned())
 }
 
 /// Runs what was typed.
@@ -235,6 +219,7 @@ pub fn main(typed: Typed, terminal: &mut Terminal) -> Result<()> {
         Some(Command::Unproven(command)) => service::unproven(command, terminal),
         Some(Command::Incident(command)) => incident(command, terminal),
         Some(Command::Replay(typed)) => replay_incident(&typed, terminal),
+        Some(Command::Baseline(command)) => baseline(command, terminal),
         Some(Command::Rollback(args)) => service::rollback(args, terminal),
         Some(Command::Bench(typed)) => bench(&typed, terminal),
         None => run_streams(typed.run, terminal),
@@ -324,9 +309,10 @@ fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
     };
     let live = streams.iter().any(|stream| stream.spec.kind() == SourceKind::Live);
     let (bundle, sample) = the_bundle(typed.engine.or(config.engine), &streams)?;
+    let settings = typed.service.or(config.service);
     let options = Options {
         bundle,
-        trust: typed.trust.as_deref().map(PublicKey::read).transpose()?,
+        trust: settings.trust.as_deref().map(PublicKey::read).transpose()?,
         cpu: cpu(typed.cpu_backend, typed.threads, typed.emulate_half, &config.cpu)?,
         gpu: typed.gpu.options(),
         conf: typed.conf,
@@ -337,7 +323,7 @@ fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
             devices: typed.gpu.devices(&config.gpu),
             incidents: typed.record.options(),
             batch_wait: typed.batch.wait(&config.batch)?,
-            ..look_after(typed.state, typed.proof_every, typed.watch)
+            ..look_after(settings)?
         },
         output: OutputOptions {
             http: http(typed.listen, typed.token_file, typed.read_only, &config.http, live)?,
@@ -349,16 +335,11 @@ fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
     Ok((options, sample))
 }
 
-/// The state folder as typed, or the one that systemd has made (`StateDirectory=`).
-fn look_after(state: Option<PathBuf>, proof_every: Option<Duration>, watch: bool) -> ServiceOptions {
+/// The state folder as set, or the one that systemd has made (`StateDirectory=`).
+fn look_after(mut settings: ServiceSettings) -> Result<ServiceOptions> {
     let of_systemd = || std::env::split_paths(&std::env::var_os("STATE_DIRECTORY")?).next();
-    let mut service = ServiceOptions { state: state.or_else(of_systemd), ..ServiceOptions::default() };
-    service.reload.watch = watch;
-    if let Some(every) = proof_every {
-        service.proofs.every = every;
-        service.proofs.at_most = service.proofs.at_most.max(every);
-    }
-    service
+    settings.state = settings.state.or_else(of_systemd);
+    settings.options()
 }
 
 fn outputs(file: Option<PathBuf>, save: Option<PathBuf>, config: OutputConfig) -> OutputOptions {

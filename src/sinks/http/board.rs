@@ -6,7 +6,7 @@ use crate::detections::Detection;
 use crate::engine::{EngineTimings, MemoryFigures};
 use crate::error::Result;
 use crate::frame::{Frame, StreamName};
-use crate::guard::{Reason, Trust};
+use crate::guard::{Reason, Standing, Trust};
 use crate::sinks::Sink;
 use crate::sinks::row::{EngineStamp, Row};
 use crate::units::index;
@@ -61,6 +61,7 @@ pub(super) struct Latest {
     pub(super) trust_since: Option<Instant>,
     pub(super) reasons: Vec<Reason>,
     pub(super) observed: Vec<Reason>,
+    pub(super) standing: Standing,
     pub(super) decision: Option<Decision>,
     pub(super) decision_part: Option<Arc<str>>,
     pub(super) decision_since: Option<Instant>,
@@ -357,6 +358,7 @@ impl Latest {
         self.trust = Some(row.trust);
         self.reasons.clone_from(&row.reasons);
         self.observed.clone_from(&row.observed);
+        self.standing = row.standing;
         self.proved_at = row.proved_at;
         self.engine = Some(Arc::clone(&row.engine));
         if row.number.is_some() {

@@ -3,7 +3,7 @@
 use super::board::{Board, DeviceView, IncidentNote, Latest, Phase, Recent, Slot, Totals};
 use crate::decision::Decision;
 use crate::engine::MemoryFigures;
-use crate::guard::{Reason, Severity, Side, Trust};
+use crate::guard::{Reason, Severity, Side, Standing, Trust};
 use crate::sinks::row::write_time;
 use crate::telemetry::{Labels, Metric, Telemetry};
 use crate::units::{BoxPx, milliseconds};
@@ -102,6 +102,7 @@ pub(super) struct StreamView {
     pub(super) trust: Option<Trust>,
     reasons: Vec<Reason>,
     observed: Vec<Reason>,
+    guard: Standing,
     decision: Option<Decision>,
     part: Option<String>,
     frame: u64,
@@ -236,6 +237,7 @@ impl Look<'_> {
             trust: latest.trust,
             reasons: latest.reasons.clone(),
             observed: latest.observed.clone(),
+            guard: latest.standing,
             decision: latest.decision,
             part: latest.decision_part.as_deref().map(str::to_owned),
             frame: latest.number,

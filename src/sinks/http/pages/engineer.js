@@ -35,7 +35,7 @@ class Card {
     this.reasons = make("ul", "reasons");
     this.picture = new Picture(this.image, name);
     const facts = make("dl", "facts");
-    this.facts = new Facts(facts, ["rate", "age_p50", "age_p99", "last_frame", "frame", "dropped", "before_nms"]);
+    this.facts = new Facts(facts, ["rate", "age_p50", "age_p99", "last_frame", "frame", "dropped", "before_nms", "soft_checks"]);
     const totals = make("dl", "facts totals");
     this.totals = new Facts(totals, ["trusted", "suspect", "fault", "pass", "reject", "not_inspected"]);
     this.bar = make("div", "bar");
@@ -75,6 +75,9 @@ class Card {
     this.facts.set("frame", stream.frame);
     this.facts.set("dropped", stream.frames_dropped);
     this.facts.set("before_nms", stream.boxes_before_nms);
+    const guard = stream.guard;
+    const learnt = guard.soft_checks === "learn" ? " " + guard.good + " / " + guard.wanted : "";
+    this.facts.set("soft_checks", text("soft_" + guard.soft_checks) + learnt);
     for (const key of Object.keys(stream.totals)) this.totals.set(key, stream.totals[key]);
     this.showTimings(stream.timings_ms);
     this.showBoxes(stream);
