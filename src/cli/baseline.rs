@@ -39,8 +39,8 @@ pub(super) fn baseline(command: BaselineCommand, terminal: &mut Terminal) -> Res
 }
 
 fn show(args: StateArgs, terminal: &mut Terminal) -> Result<()> {
-    let (found, broken) = baselines::list(&args.folder()?)?;
-    for (key, baseline) in &found {
+    let listed = baselines::list(&args.folder()?)?;
+    for (key, baseline) in &listed.baselines {
         let bundle = key.bundle.get(..12).unwrap_or(&key.bundle);
         terminal.data(format!("stream {}, product {}, bundle {bundle}\n", key.stream, key.product))?;
         let anchor = baseline.anchor.as_ref().map_or_else(
@@ -54,10 +54,10 @@ fn show(args: StateArgs, terminal: &mut Terminal) -> Result<()> {
             .map_or_else(|| "none yet".to_owned(), |block| Figures::of_block(block).to_string());
         terminal.data(format!("  rolling  {rolling}\n"))?;
     }
-    for broken in broken {
+    for broken in &listed.broken {
         terminal.warn(format!("{broken}; edge-run will set it aside"));
     }
-    if found.is_empty() {
+    if listed.baselines.is_empty() {
         terminal.say("no baseline is kept yet: a live stream keeps one after its first 2,000 good frames");
     }
     Ok(())

@@ -292,15 +292,24 @@ fn write_log(folder: &Path, line: &Accepted) -> Result<()> {
     file.write_all(&text).and_then(|()| file.sync_data()).map_err(failed)
 }
 
-/// The baselines in a state folder, by name of stream and product. Files that are not whole are named in the second list.
+/// What a state folder keeps.
+#[derive(Debug, Default)]
+pub struct Listed {
+    /// The baselines, by name of stream and product.
+    pub baselines: Vec<(BaselineKey, Baseline)>,
+    /// Files that are not whole, and why.
+    pub broken: Vec<String>,
+}
+
+/// The baselines in a state folder.
 ///
 /// # Errors
 /// [`crate::ErrorKind::Usage`] when there is no such folder.
-pub fn list(state: &Path) -> Result<(Vec<(BaselineKey, Baseline)>, Vec<String>)> {
+pub fn list(state: &Path) -> Result<Listed> {
     if !state.is_dir() {
         return Err(Error::usage("found no such folder, expected the state folder of a line").at(state.display()));
     }
-    let (mut found, mut broken) = (Vec::new(), Vec::new());
+    let mut listed = Listed::default();
     for entry in std::fs::read_dir(state.join(FOLDER)).into_iter().flatten().flatten() {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -308,13 +317,13 @@ pub fn list(state: &Path) -> Result<(Vec<(BaselineKey, Baseline)>, Vec<String>)>
             continue;
         }
         match kept::read::<File>(&path) {
-            Ok(Some(file)) => found.push((file.key, file.baseline)),
+            Ok(Some(file)) => listed.baselines.push((file.key, file.baseline)),
             Ok(None) => {}
-            Err(error) => broken.push(format!("{name}: {}", error.message())),
+            Err(error) => listed.broken.push(format!("{name}: {}", error.message())),
         }
     }
-    found.sort_by(|left, right| left.0.cmp(&right.0));
-    Ok((found, broken))
+    listed.baselines.sort_by(|left, right| left.0.cmp(&right.0));
+    Ok(listed)
 }
 
 /// Makes what is usual now the anchor: on the line that runs on this state folder, or in its files when none runs.
@@ -323,7 +332,7 @@ pub fn list(state: &Path) -> Result<(Vec<(BaselineKey, Baseline)>, Vec<String>)>
 /// [`crate::ErrorKind::Usage`] when nothing fits, a running line does not answer, or there is nothing to accept yet;
 /// [`crate::ErrorKind::Output`] when it cannot be written.
 pub fn accept(state: &Path, which: &Which) -> Result<Vec<Accepted>> {
-    let (found, _) = list(state)?;
+    let found = list(state)?.baselines;
     let folder = state.join(FOLDER);
     let lines = match StateFolder::take(state) {
         Ok(_lock) => accept_in_files(&folder, found, which)?,
@@ -444,7 +453,7 @@ mod tests {
         assert_eq!((lines.len(), lines[0].now.as_ref().unwrap().frames), (1, 8));
         assert_eq!(lines[0].now.as_ref().unwrap().class_shares, [0.75, 0.25]);
         assert!(accept(state.path(), &only("cam1", "b")).unwrap_err().message().contains("no whole block"));
-        let kept = |at: usize| list(state.path()).unwrap().0[at].1.anchor.is_some();
+        let kept = |at: usize| list(state.path()).unwrap().baselines[at].1.anchor.is_some();
         assert_eq!([kept(0), kept(1), kept(2)], [false, true, false]);
 
         let _line = StateFolder::take(state.path()).unwrap();
