@@ -90,6 +90,7 @@ fn row(name: &str, station: usize, number: u64) -> Row {
         trust,
         reasons,
         observed: if station == 4 { vec![Reason::LowContrast] } else { vec![] },
+        standing: Default::default(),
         decision,
         part: Some(format!("P{:05}", number / 40).into()),
         proved_at: Some(SystemTime::now() - Duration::from_secs(95)),
