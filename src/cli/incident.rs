@@ -124,11 +124,14 @@ pub(super) fn incident(command: IncidentCommand, terminal: &mut Terminal) -> Res
         }
         IncidentCommand::Export { incident, state, output, with_bundle, bundle } => {
             let recording = Recording::open(&place_of(&incident, state)?)?;
-            let bundle = bundle.or_else(|| with_bundle.then(|| PathBuf::from(&recording.report().engine.path)));
-            export(&recording, &output, bundle.as_deref()).map_err(|error| match with_bundle {
-                true => error.hint("name the file that holds the bundle: `--bundle FILE`"),
-                false => error,
-            })?;
+            let then = || PathBuf::from(&recording.report().engine.path);
+            let bundle = bundle.or_else(|| with_bundle.then(then));
+            if let Some(missing) = bundle.as_deref().filter(|bundle| !bundle.exists()) {
+                return Err(Error::refused("found no bundle there, expected the one that answered in this incident")
+                    .at(missing.display())
+                    .hint("name the file that holds it now: `--bundle FILE`"));
+            }
+            export(&recording, &output, bundle.as_deref())?;
             let bytes = std::fs::metadata(&output).map_or(0, |about| about.len());
             terminal.say(format!("{} in {}, {}", recording.report().id, output.display(), Bytes(bytes)));
             Ok(())

@@ -177,6 +177,7 @@ impl<'a> Service<'a> {
         };
         service.find_last_good();
         service.tell_recorder();
+        service.count_from_zero();
         service
     }
 
@@ -199,6 +200,15 @@ impl<'a> Service<'a> {
     pub(super) fn note(&mut self, row: &Row) {
         self.ledger.note(row);
         self.recorder.row(row);
+    }
+
+    /// A counter that appears with its first event is seen by no `increase()`.
+    fn count_from_zero(&self) {
+        for step in Step::ALL {
+            self.telemetry.counter(Metric::RecoverySteps, self.labels().because(step.name()));
+        }
+        self.telemetry.counter(Metric::ProofsFailed, self.labels());
+        self.telemetry.counter(Metric::ResultsUnproven, Labels::NONE);
     }
 
     fn tell_recorder(&self) {

@@ -23,6 +23,7 @@ mod d07_box_flood;
 mod dynamic_export;
 mod fault_table;
 mod guard_simulated_day;
+mod incidents;
 mod line;
 mod line_heals;
 mod n01_half_precision_border;

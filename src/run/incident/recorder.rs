@@ -106,6 +106,11 @@ impl Recorder {
             }
             None => None,
         };
+        // A counter that appears with its first event is seen by no `increase()`: these stand at 0 from the start.
+        let others = ["self_test", "slow", "device_lost", "answer", REQUESTED];
+        Reason::all().map(Reason::name).chain(others).for_each(|reason| {
+            telemetry.counter(Metric::Incidents, Labels::reason(reason));
+        });
         let share = options.memory.0 / count(streams.len().max(1));
         Ok(Arc::new(Recorder {
             records: AtomicBool::new(writer.is_some()),

@@ -85,6 +85,7 @@ impl Shelf {
 fn finish_left_behind(folder: &Path, name: &str, id: &str) {
     let (part, whole) = (folder.join(name), folder.join(id));
     let readable = is_id(id) && std::fs::read(part.join(REPORT)).is_ok_and(|text| Report::parse(&text).is_ok());
+    let _freed = std::fs::remove_file(part.join(super::writer::RESERVE));
     let kept = readable && !whole.exists() && std::fs::rename(&part, &whole).is_ok();
     if kept {
         log::warn!("incident {id} was cut off with its process; what was written of it is kept");

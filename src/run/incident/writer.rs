@@ -13,7 +13,7 @@ use crate::sinks::space::{Room, SpaceWatch};
 use crate::telemetry::{Labels, Metric, Telemetry};
 use crate::units::{Bytes, count, float64};
 use std::fs::File;
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 
 /// Frames that may wait.
 const MOST_WAITING: u64 = 512;
+/// A file that keeps room for the last report of an incident, however full the disk has become meanwhile.
+pub(super) const RESERVE: &str = "reserve";
+const RESERVE_BYTES: usize = 128 << 10;
 /// How long the end of a run waits for what is being written; the rest is found by the next start.
 const END_LIMIT: Duration = Duration::from_secs(15);
 
@@ -148,6 +151,7 @@ struct OpenFolder {
     report: Report,
     part: PathBuf,
     lines: File,
+    lines_bytes: u64,
     bytes: u64,
     /// Left out in all runs of the counter before this incident.
     left_out_before: u64,
@@ -183,12 +187,14 @@ impl Clerk {
         let part = self.shelf.folder().join(format!(".{}.part", report.id));
         let made = std::fs::create_dir_all(part.join("pictures"))
             .and_then(|()| std::fs::write(part.join(MANIFEST), manifest.unwrap_or(b"{}")))
+            .and_then(|()| std::fs::write(part.join(RESERVE), vec![0; RESERVE_BYTES]))
             .and_then(|()| File::create(part.join(FRAMES)));
         match made {
             Ok(lines) => {
                 let left_out_before = self.waiting.left_out.load(Ordering::Relaxed);
                 let bytes = count(manifest.map_or(2, <[u8]>::len));
-                self.open = Some(OpenFolder { report, part, lines, bytes, left_out_before, left_out: 0 });
+                self.open =
+                    Some(OpenFolder { report, part, lines, lines_bytes: 0, bytes, left_out_before, left_out: 0 });
                 self.write_report();
             }
             Err(error) => {
@@ -207,11 +213,18 @@ impl Clerk {
         let Some(open) = &mut self.open else { return };
         let written = serde_json::to_vec(&shot.line(entry)).map_err(std::io::Error::from).and_then(|mut line| {
             line.push(b'\n');
-            open.bytes += count(line.len());
-            open.lines.write_all(&line)
+            // A line that does not fit leaves no half of itself: the next one would stand behind it.
+            let appended = open.lines.write_all(&line).or_else(|error| {
+                open.lines.set_len(open.lines_bytes)?;
+                open.lines.seek(SeekFrom::End(0))?;
+                Err(error)
+            });
+            appended.map(|()| count(line.len()))
         });
         match written {
-            Ok(()) => {
+            Ok(bytes) => {
+                open.lines_bytes += bytes;
+                open.bytes += bytes;
                 open.report.frames += 1;
                 self.telemetry.count(Metric::IncidentFrames, Labels::NONE);
             }
@@ -293,6 +306,9 @@ impl Clerk {
     fn close(&mut self, report: Report) {
         if self.open.as_ref().is_none_or(|open| open.report.id != report.id) {
             return;
+        }
+        if let Some(open) = &self.open {
+            let _freed = std::fs::remove_file(open.part.join(RESERVE));
         }
         self.update(report);
         let Some(open) = self.open.take() else { return };
