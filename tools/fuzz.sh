@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-30}
 shift || true
 targets=("$@")
-[ "${#targets[@]}" -gt 0 ] || targets=(onnx bundle picture config metadata)
+[ "${#targets[@]}" -gt 0 ] || targets=(onnx bundle picture config metadata incident)
 host=$(uname -m)-unknown-linux-gnu
 
 # Coverage counters as cargo-fuzz sets them; the target is named so that build scripts stay as they are.

@@ -388,3 +388,49 @@ fn an_export_is_read_back_whole_and_a_damaged_one_is_refused() {
     let text = std::fs::read(folder.join(REPORT)).unwrap();
     assert!(Report::parse(&text).is_ok());
 }
+
+#[test]
+fn flipped_bytes_and_cut_lines_never_panic() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/incident");
+    let whole = std::fs::read(corpus.join("whole.zip")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let zip = folder.path().join("incident.zip");
+    let look = |bytes: &[u8]| {
+        std::fs::write(&zip, bytes).unwrap();
+        let recording = Recording::open(&zip)?;
+        recording.frames().iter().try_for_each(|frame| recording.picture(frame).map(drop))
+    };
+    look(&whole).unwrap();
+    let mut refused = 0;
+    for at in (0..whole.len()).step_by(3) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (at % 8);
+        if let Err(error) = look(&bytes) {
+            assert_eq!(error.kind().exit_code(), 6, "byte {at}: {error}");
+            refused += 1;
+        }
+    }
+    assert!(refused * 4 > whole.len(), "a checksum, a header or a name: {refused}");
+    // Past the checksums: a folder with lines that are cut, doubled or changed.
+    let unpacked = folder.path().join("unpacked");
+    std::fs::create_dir_all(unpacked.join("pictures")).unwrap();
+    let mut archive = zip::ZipArchive::new(std::fs::File::open(corpus.join("whole.zip")).unwrap()).unwrap();
+    for index in 0..archive.len() {
+        let mut entry = archive.by_index(index).unwrap();
+        let name = entry.name().unwrap().into_owned();
+        std::io::copy(&mut entry, &mut std::fs::File::create(unpacked.join(name)).unwrap()).unwrap();
+    }
+    let lines = std::fs::read(corpus.join("frames.jsonl")).unwrap();
+    for at in (0..lines.len()).step_by(2) {
+        let mut changed = lines.clone();
+        match at % 3 {
+            0 => changed[at] = b'9',
+            1 => drop(changed.drain(at..(at + 5).min(lines.len()))),
+            _ => changed[at] = b'"',
+        }
+        std::fs::write(unpacked.join("frames.jsonl"), &changed).unwrap();
+        let read = Recording::open(&unpacked)
+            .and_then(|recording| recording.frames().iter().try_for_each(|frame| recording.picture(frame).map(drop)));
+        assert!(read.is_ok() || read.is_err_and(|error| error.kind().exit_code() == 6), "byte {at}");
+    }
+}
