@@ -105,6 +105,7 @@ fn row(name: &str, station: usize, number: u64) -> Row {
             backend: "rten 0.27.0".to_owned(),
             classes: vec!["plate".to_owned(), "scratch".to_owned()].into(),
             device: None,
+            product: None,
         }),
         frame: Some(Arc::new(frame)),
     }

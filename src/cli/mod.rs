@@ -9,6 +9,7 @@ pub mod edge_build;
 pub mod edge_run;
 pub mod gpu_flags;
 mod incident;
+mod product;
 mod sample;
 mod service;
 mod terminal;

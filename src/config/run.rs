@@ -4,6 +4,7 @@ use super::service::ServiceSettings;
 use crate::camera::CameraRequest;
 use crate::error::{Error, Result};
 use crate::run::depot::Delivery;
+use crate::run::product::Product;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -28,6 +29,9 @@ pub struct RunConfig {
     pub gpu: GpuConfig,
     /// How the run looks after itself.
     pub service: ServiceSettings,
+    /// What the line can be changed over to, instead of one bundle.
+    #[serde(rename = "product")]
+    pub products: Vec<Product>,
 }
 
 /// `[gpu]`.
@@ -147,6 +151,15 @@ impl RunConfig {
             return Err(Error::usage("found no `[[stream]]`, expected at least one")
                 .hint("`edge-run config example` prints one"));
         }
+        if self.engine.is_some() && !self.products.is_empty() {
+            return Err(Error::usage("found `engine` beside `[[product]]`, expected one of them")
+                .hint("every product names its own bundle"));
+        }
+        check_unique("product", self.products.iter().map(|product| product.id.as_str()))?;
+        for product in &self.products {
+            check_unique("baseline", std::iter::once(product.baseline()))?;
+            product.check()?;
+        }
         check_names(self.streams.iter().map(|stream| stream.name.as_str()))
     }
 }
@@ -156,6 +169,13 @@ impl RunConfig {
 /// # Errors
 /// [`crate::ErrorKind::Usage`] naming the stream.
 pub fn check_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<()> {
+    check_unique("stream", names).map_err(|error| match error.message().starts_with("found two") {
+        true => error.hint("give each its own: `--source left=/dev/video0 --source right=/dev/video1`"),
+        false => error,
+    })
+}
+
+fn check_unique<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<()> {
     let mut seen = std::collections::BTreeSet::new();
     for name in names {
         let usable = !name.is_empty()
@@ -163,12 +183,11 @@ pub fn check_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<()> {
             && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
         if !usable {
             return Err(Error::usage(format!(
-                "found stream name `{name}`, expected 1 to 64 letters, digits, `-`, `_` or `.`"
+                "found {what} name `{name}`, expected 1 to 64 letters, digits, `-`, `_` or `.`"
             )));
         }
         if !seen.insert(name) {
-            return Err(Error::usage(format!("found two streams named `{name}`, expected unique names"))
-                .hint("give each its own: `--source left=/dev/video0 --source right=/dev/video1`"));
+            return Err(Error::usage(format!("found two {what}s named `{name}`, expected unique names")));
         }
     }
     Ok(())
@@ -200,6 +219,19 @@ mod tests {
         assert!(RunConfig::parse(text).unwrap_err().to_string().contains("two streams named `a`"));
         let text = "[[stream]]\nname = \"a b\"\nsource = \"x\"\n";
         assert!(RunConfig::parse(text).is_err());
+        let stream = "[[stream]]\nname = \"a\"\nsource = \"x\"\n";
+        let product = "[[product]]\nid = \"p\"\nbundle = \"p.edge\"\n";
+        assert_eq!(RunConfig::parse(&format!("{stream}{product}")).unwrap().products[0].baseline(), "p");
+        for (text, says) in [
+            (format!("engine = \"a.edge\"\n{stream}{product}"), "beside `[[product]]`"),
+            (format!("{stream}{product}{product}"), "two products named `p`"),
+            (format!("{stream}{product}baseline = \"a/b\"\n"), "baseline name `a/b`"),
+            (format!("{stream}{product}thresholds.score = 1.5\n"), "score 1.5, expected 0 to 1"),
+            (format!("{stream}{product}surprise = 1\n"), "surprise"),
+        ] {
+            let error = RunConfig::parse(&text).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
         assert!(RunConfig::parse("").unwrap_err().message().contains("no `[[stream]]`"));
     }
 }

@@ -121,6 +121,21 @@ impl PartBook {
         }
     }
 
+    /// Deadline of parts that are opened from now on.
+    pub fn set_deadline(&mut self, deadline: Option<Duration>) {
+        self.deadline = deadline;
+    }
+
+    /// When the open part of this id was triggered.
+    pub fn triggered(&self, id: &str) -> Option<Instant> {
+        self.open.get(id).map(|part| part.triggered)
+    }
+
+    /// Number of open parts that were triggered before `moment`.
+    pub fn waiting_since_before(&self, moment: Instant) -> usize {
+        self.open.values().filter(|part| part.triggered < moment).count()
+    }
+
     /// Closes a part with its answer, which came at `now`: after the deadline the decision is `not_inspected` whatever
     /// the answer says. `None` when the part was decided before or is unknown: that answer is counted and dropped.
     pub fn answer(&mut self, id: &str, decision: Decision, now: Instant) -> Option<Decided> {

@@ -94,6 +94,8 @@ pub enum Reason {
     EngineError,
     /// A part got no answer in time.
     Late,
+    /// The line was being changed over to another product.
+    Changeover,
     /// Far more boxes than on good pictures.
     BoxSurge,
     /// Scores far above those of good pictures.
@@ -148,6 +150,7 @@ impl Reason {
             Reason::EchoDiffers => "echo_differs",
             Reason::EngineError => "engine_error",
             Reason::Late => "late",
+            Reason::Changeover => "changeover",
             Reason::BoxSurge => "box_surge",
             Reason::ConfidenceExplosion => "confidence_explosion",
             Reason::SmallObjectsVanished => "small_objects_vanished",

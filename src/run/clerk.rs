@@ -128,6 +128,21 @@ impl Clerk {
         self.lock().book.waiting()
     }
 
+    /// Parts triggered before `moment` that wait for an answer.
+    pub fn open_before(&self, moment: Instant) -> usize {
+        self.lock().book.waiting_since_before(moment)
+    }
+
+    /// Whether this part waits for an answer and was triggered before `moment`.
+    pub fn was_open_before(&self, id: &str, moment: Instant) -> bool {
+        self.lock().book.triggered(id).is_some_and(|triggered| triggered < moment)
+    }
+
+    /// Parts opened from now on are due `deadline` after their trigger.
+    pub fn set_deadline(&self, deadline: Option<Duration>) {
+        self.lock().book.set_deadline(Some(deadline.unwrap_or(Self::DEFAULT_DEADLINE)));
+    }
+
     fn stream_index(&self, stream: Option<&str>) -> Result<usize> {
         let names = || self.streams.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         match stream {

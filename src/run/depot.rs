@@ -11,6 +11,7 @@
 //! batch is in flight only a full one goes ahead: frames that must wait anyway wait where newer ones replace them.
 
 use crate::frame::{Frame, PartTag};
+use crate::guard::Reason;
 use crate::guard::picture::PictureStats;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -51,6 +52,8 @@ pub enum Sight {
     Frame(Arc<Frame>, Box<PictureStats>),
     /// A picture that cannot be read, and why.
     Unreadable(String),
+    /// A picture that is not looked at, and why.
+    SetAside(Reason),
 }
 
 /// What became of a pushed capture.

@@ -56,7 +56,10 @@ impl Desk<'_, '_> {
             // With answers there, the engine gets its next batch before they are looked at.
             let patience = if ready.is_some() { Duration::ZERO } else { self.patience() };
             match self.depot.next(self.group, self.wanted(), patience, &mut batch) {
-                Next::Batch(closed) => self.inspector.submit(std::mem::take(&mut batch), closed),
+                Next::Batch(closed) => {
+                    self.service.set_aside(&mut batch);
+                    self.inspector.submit(std::mem::take(&mut batch), closed);
+                }
                 Next::Over if ready.is_none() && self.inspector.in_flight() == 0 => break,
                 Next::Over | Next::Nudged | Next::Nothing => {}
             }

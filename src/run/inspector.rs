@@ -19,6 +19,7 @@ use crate::run::depot::{Batch, Closed, Sight, Work};
 use crate::run::host::{Answered, Host, Ringer, Trouble};
 use crate::run::incident::Recorder;
 use crate::run::present::Present;
+use crate::run::product::Judging;
 use crate::sinks::http::Board;
 use crate::sinks::row::{EngineStamp, Row};
 use crate::telemetry::{Labels, Metric, Telemetry};
@@ -116,12 +117,8 @@ pub struct Parts {
     pub echo_every: u64,
     /// What pages and health checks see.
     pub board: Arc<Board>,
-    /// The manifest's thresholds.
-    pub thresholds: Thresholds,
-    /// What is reported instead, when flags ask for it.
-    pub reported: Option<Thresholds>,
-    /// The recipe's rule.
-    pub rule: Option<Rule>,
+    /// Thresholds and rule.
+    pub judging: Judging,
     /// One entry a lane.
     pub streams: Vec<StreamPlace>,
     /// The parts.
@@ -142,12 +139,7 @@ impl Inspector {
     /// # Errors
     /// [`ErrorKind::Usage`] for thresholds that do not fit the model.
     pub fn new(parts: Parts) -> Result<Self> {
-        let classes = Arc::clone(&parts.host.info().classes);
-        let judged = Detector::new(&parts.thresholds, &classes)?;
-        let reporting = match &parts.reported {
-            Some(thresholds) => Some(Reporting { detector: Detector::new(thresholds, &classes)? }),
-            None => None,
-        };
+        let (judged, reporting) = detectors(&parts.judging, &parts.host.info().classes)?;
         Ok(Inspector {
             host: parts.host,
             flights: VecDeque::new(),
@@ -158,10 +150,10 @@ impl Inspector {
             board: parts.board,
             echo_every: parts.echo_every,
             until_echo: parts.echo_every,
-            thresholds: parts.thresholds,
+            thresholds: parts.judging.thresholds,
             judged,
             reporting,
-            rule: parts.rule,
+            rule: parts.judging.rule,
             streams: parts.streams,
             clerk: parts.clerk,
             stamp: parts.present.stamp(),
@@ -185,7 +177,7 @@ impl Inspector {
         let work = Box::new(work);
         let said = match &work.picture {
             Sight::Frame(frame, _) => Some(self.call(&Arc::clone(frame), None)),
-            Sight::Unreadable(_) => None,
+            Sight::Unreadable(_) | Sight::SetAside(_) => None,
         };
         self.finish(Answer { lane, work, said, told: false })
     }
@@ -236,7 +228,7 @@ impl Inspector {
             .iter()
             .filter_map(|(_, work)| match &work.picture {
                 Sight::Frame(frame, _) => Some(Arc::clone(frame)),
-                Sight::Unreadable(_) => None,
+                Sight::Unreadable(_) | Sight::SetAside(_) => None,
             })
             .collect();
         let mut flight = Flight { ticket: None, captures, refused: None };
@@ -282,7 +274,7 @@ impl Inspector {
         let mut refused = flight.refused;
         let of_slot = |(lane, work): (usize, Box<Work>)| {
             let said = match work.picture {
-                Sight::Unreadable(_) => None,
+                Sight::Unreadable(_) | Sight::SetAside(_) => None,
                 Sight::Frame(..) => Some(match refused.take() {
                     Some(trouble) => {
                         refused = Some(Trouble::GivenUp);
@@ -335,6 +327,7 @@ impl Inspector {
                 let verdict = self.streams[lane].guard.judge(&seen);
                 Self::take_verdict(&mut row, verdict);
             }
+            Sight::SetAside(reason) => row.reasons = vec![reason],
             Sight::Frame(ref frame, ref stats) => {
                 let said = said.unwrap_or_else(|| Err(Trouble::Failed(lost())));
                 alarm = self.answer(lane, frame, stats, said, &mut row);
@@ -349,7 +342,7 @@ impl Inspector {
     pub fn blank(&self, lane: usize, work: &Work) -> Row {
         let frame = match &work.picture {
             Sight::Frame(frame, _) => Some(Arc::clone(frame)),
-            Sight::Unreadable(_) => None,
+            Sight::Unreadable(_) | Sight::SetAside(_) => None,
         };
         Row {
             stream: Arc::clone(&self.streams[lane].name),
@@ -473,7 +466,8 @@ impl Inspector {
         if let Some(what) = echo_differs {
             return alarm(Some(Cause::Proof), what, false);
         }
-        let of_engine = |reason: &&Reason| reason.side() == Side::Engine && **reason != Reason::Late;
+        let not_of_the_run = |reason: &Reason| !matches!(reason, Reason::Late | Reason::Changeover);
+        let of_engine = |reason: &&Reason| reason.side() == Side::Engine && not_of_the_run(reason);
         let first =
             verdict.reasons.iter().filter(of_engine).min_by_key(|reason| reason.severity() != Severity::Hard)?;
         let cause = (first.severity() == Severity::Hard).then_some(Cause::Answer);
@@ -552,20 +546,8 @@ impl Inspector {
     /// # Errors
     /// [`ErrorKind::Usage`] for thresholds that do not fit the model; then nothing has changed.
     pub(super) fn install(&mut self, parts: Installed) -> Result<Host> {
-        let classes = Arc::clone(&parts.host.info().classes);
-        let judged = Detector::new(&parts.thresholds, &classes)?;
-        let reporting = match &parts.reported {
-            Some(thresholds) => Some(Reporting { detector: Detector::new(thresholds, &classes)? }),
-            None => None,
-        };
-        self.judged = judged;
-        self.reporting = reporting;
-        self.thresholds = parts.thresholds;
-        self.rule = parts.rule;
-        for (place, guard) in self.streams.iter_mut().zip(parts.guards) {
-            place.guard = guard;
-        }
-        self.stamp = self.present.stamp();
+        let detectors = detectors(&parts.judging, &parts.host.info().classes)?;
+        self.take_judging(detectors, parts.judging, parts.guards);
         self.call_limit = parts.call_limit;
         let mut before = std::mem::replace(&mut self.host, parts.host);
         // Whatever is still in flight was meant for the engine before: its frames are faults, none is lost.
@@ -580,15 +562,34 @@ impl Inspector {
         Ok(before)
     }
 
+    /// Judges the same engine's answers in another way.
+    ///
+    /// # Errors
+    /// As [`Inspector::install`].
+    pub(super) fn judge_as(&mut self, judging: Judging, guards: Vec<Guard>) -> Result<()> {
+        let detectors = detectors(&judging, &self.host.info().classes)?;
+        self.take_judging(detectors, judging, guards);
+        Ok(())
+    }
+
+    fn take_judging(&mut self, detectors: (Detector, Option<Reporting>), judging: Judging, guards: Vec<Guard>) {
+        (self.judged, self.reporting) = detectors;
+        self.thresholds = judging.thresholds;
+        self.rule = judging.rule;
+        for (place, guard) in self.streams.iter_mut().zip(guards) {
+            place.guard = guard;
+        }
+        self.stamp = self.present.stamp();
+    }
+
     /// A fresh guard for every stream, for another bundle or product, with what is usual for it.
     ///
     /// # Errors
     /// As [`Guard::new`].
-    pub(super) fn guards_for(&self, bundle: &Bundle, product: &str) -> Result<Vec<Guard>> {
-        let manifest = bundle.manifest();
+    pub(super) fn guards_for(&self, judging: &Judging, bundle: &Bundle) -> Result<Vec<Guard>> {
         let guard = |(lane, place): (usize, &StreamPlace)| {
-            let home = self.baselines.home(lane, &place.name, product, bundle.id());
-            Guard::at(&manifest.guard, &manifest.classes, place.traits, home)
+            let home = self.baselines.home(lane, &place.name, &judging.baseline, bundle.id());
+            Guard::at(&judging.guard, &bundle.manifest().classes, place.traits, home)
         };
         self.streams.iter().enumerate().map(guard).collect()
     }
@@ -609,12 +610,16 @@ pub(super) struct Installed {
     pub(super) host: Host,
     /// How long a call may take.
     pub(super) call_limit: Duration,
-    /// The manifest's thresholds.
-    pub(super) thresholds: Thresholds,
-    /// What is reported instead.
-    pub(super) reported: Option<Thresholds>,
-    /// The recipe's rule.
-    pub(super) rule: Option<Rule>,
+    /// Thresholds and rule.
+    pub(super) judging: Judging,
     /// One guard a stream; empty keeps those that are there.
     pub(super) guards: Vec<Guard>,
+}
+
+fn detectors(judging: &Judging, classes: &[String]) -> Result<(Detector, Option<Reporting>)> {
+    let reporting = match &judging.reported {
+        Some(thresholds) => Some(Reporting { detector: Detector::new(thresholds, classes)? }),
+        None => None,
+    };
+    Ok((Detector::new(&judging.thresholds, classes)?, reporting))
 }

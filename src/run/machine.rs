@@ -1,8 +1,8 @@
 //! From a bundle to an engine on this machine: the CPU engine, or the plan that fits the GPU at hand.
 
-use crate::bundle::Bundle;
 use crate::bundle::manifest::Source;
 use crate::bundle::plan::PlanFacts;
+use crate::bundle::{Bundle, MODEL};
 use crate::engine::Engine;
 use crate::engine::cpu::{self, CpuOptions};
 use crate::engine::tensorrt::{self, GpuOptions, Plan, TensorRtEngine};
@@ -10,6 +10,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::cuda::{DeviceFacts, Driver, devices};
 use crate::ffi::tensorrt::Library;
 use crate::ffi::tensorrt::version::Flavour;
+use crate::run::memory;
+use crate::units::Bytes;
 use std::sync::Arc;
 
 /// Whether the bundle runs on the CPU.
@@ -126,4 +128,34 @@ fn fits(facts: &PlanFacts, device: &DeviceFacts, options: &GpuOptions) -> Result
         return Err(Error::refused(format!("made by TensorRT {}, this machine has {version}", facts.tensorrt)));
     }
     Ok(())
+}
+
+/// What the engine of `bundle` takes: as planned on the GPU, without what the process takes once; on the CPU, its weights.
+pub fn claim(bundle: &Bundle) -> Option<Bytes> {
+    if is_for_cpu(bundle) {
+        return bundle.manifest().files.get(MODEL).map(|model| Bytes(model.bytes));
+    }
+    planned(bundle).map(|(total, once)| Bytes(total.0.saturating_sub(once.0))).max()
+}
+
+/// What all engines may take together: the budget asked for or the bundle's, without what the process takes once; else, on
+/// the CPU, four fifths of what this machine has left.
+pub fn budget(bundle: &Bundle, gpu: &GpuOptions) -> Option<Bytes> {
+    let asked = bundle.manifest().target.budget;
+    if is_for_cpu(bundle) {
+        return asked.or_else(|| memory::machine().map(|(used, total)| Bytes((total.0 - used.0) / 5 * 4)));
+    }
+    let limit = gpu.budget.or(asked).or_else(|| {
+        let found = devices(Driver::load().ok()?).ok()?;
+        let device = found.into_iter().find(|device| device.ordinal == gpu.device)?;
+        Some(Bytes(device.memory.0 / 100 * tensorrt::USUAL_SHARE_PERCENT))
+    })?;
+    let once = planned(bundle).map(|(_, once)| once.0).max().unwrap_or(0);
+    Some(Bytes(limit.0.saturating_sub(once)))
+}
+
+/// Of each plan: its memory in all, and the first line of it, which the process takes once (CUDA context and libraries).
+fn planned(bundle: &Bundle) -> impl Iterator<Item = (Bytes, Bytes)> {
+    let plans = bundle.plan_names().filter_map(|name| bundle.plan_facts(name).ok()?.memory);
+    plans.map(|plan| (plan.total, plan.lines.first().map_or(Bytes(0), |line| line.each)))
 }

@@ -206,7 +206,7 @@ fn who_holds(figures: &DeviceFigures) -> String {
 }
 
 /// This machine's memory: in use and in all.
-fn machine() -> Option<(Bytes, Bytes)> {
+pub(super) fn machine() -> Option<(Bytes, Bytes)> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let (available, total) = parse_meminfo(&text)?;
     Some((Bytes(total.saturating_sub(available)), Bytes(total)))

@@ -6,6 +6,7 @@
 
 pub mod baselines;
 pub mod bench;
+mod budget;
 mod cameras;
 pub mod clerk;
 pub mod depot;
@@ -24,6 +25,7 @@ mod memory;
 pub mod notify;
 mod outlet;
 pub mod present;
+pub mod product;
 mod ready;
 mod service;
 pub mod source;
@@ -42,10 +44,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::frame::StreamName;
 use crate::guard::{Guard, Reason, StreamTraits, Trust};
 use crate::sinks::http::{Board, Command, Phase, StreamSetup, Trigger};
-use crate::sinks::row::Row;
+use crate::sinks::row::{EngineStamp, Row};
 use crate::telemetry::{Labels, Metric, Telemetry};
 use crate::units::milliseconds;
-use baselines::{Baselines, DEFAULT_PRODUCT};
+use baselines::Baselines;
 use cameras::{Beat, Cameras};
 use clerk::Clerk;
 use depot::{Delivery, Depot, Work};
@@ -54,6 +56,7 @@ use incident::Recorder;
 use inspector::{Inspector, Parts, StreamPlace};
 use notify::Supervised;
 use present::Present;
+use product::{Judging, Shelf};
 use ready::Loading;
 use service::standby::Standbys;
 use service::{ReadyParts, Service};
@@ -157,10 +160,14 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
     let triggered = options.streams.iter().any(|stream| stream.triggered);
     let live = options.streams.iter().any(|stream| stream.spec.kind() == SourceKind::Live);
 
-    let bundle = Arc::new(source.open(&options.bundle)?);
+    let products = &options.service.products;
+    let product = products.begin_with(options.service.state.as_deref())?;
+    let path = product.map_or(&options.bundle, |place| &products.list[place].bundle);
+    let bundle = Arc::new(source.open(path)?);
+    let mut shelf = Shelf::open(options, &*source, &bundle)?;
     let manifest = bundle.manifest();
-    let rule = manifest.decision.as_ref().map(|rule| Rule::new(rule, &manifest.classes)).transpose()?;
-    let has_rule = rule.is_some();
+    let judging = Judging::of(options, product, manifest)?;
+    let has_rule = judging.rule.is_some();
     let setups = options.streams.iter().zip(&names).map(|(stream, name)| StreamSetup {
         name: Arc::clone(name),
         continuous: !stream.triggered,
@@ -168,7 +175,7 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
     });
     let board = Board::new(setups.collect());
     let _supervised = Supervised::start(&board, live);
-    let clerk = Arc::new(Clerk::new(names.clone(), rule.as_ref().and_then(Rule::deadline)));
+    let clerk = Arc::new(Clerk::new(names.clone(), judging.rule.as_ref().and_then(Rule::deadline)));
     let outlet = outlet::Outlet::open(&options.output, live, triggered, &board, &telemetry, say)?;
 
     let recorder =
@@ -178,8 +185,9 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
     let loading = Loading { source: &source, options, tick: &tick, device: 0, before: None, show: Some(&board) };
     let (device, ready) = first_ready(loading, &bundle, say)?;
     say(&ready.line(since));
-    let mut stamp = ready.stamp();
-    stamp.device = service::device_stamp(&*source, device);
+    shelf.fill(options, &source, device, ready.host.memory().reserved, &tick, say)?;
+    let device_stamp = service::device_stamp(&*source, device);
+    let stamp = EngineStamp { product: judging.product.clone(), device: device_stamp, ..ready.stamp() };
     let present = Present::new(stamp, Some(ready.proved_at), has_rule);
     let baselines = Baselines::new(options.service.state.as_deref(), options.service.guard, options.streams.len());
     let streams = options
@@ -190,10 +198,10 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
         .enumerate()
         .map(|(lane, ((stream, name), info))| {
             let traits = traits(stream, info.as_ref());
-            let home = baselines.home(lane, name, DEFAULT_PRODUCT, bundle.id());
+            let home = baselines.home(lane, name, &judging.baseline, bundle.id());
             Ok(StreamPlace {
                 name: Arc::clone(name),
-                guard: Guard::at(&manifest.guard, &manifest.classes, traits, home)?,
+                guard: Guard::at(&judging.guard, &manifest.classes, traits, home)?,
                 traits,
                 triggered: is_triggered(stream, info.as_ref()),
             })
@@ -205,9 +213,7 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
         call_limit: ready.call_limit,
         echo_every: options.service.echo_every,
         board: Arc::clone(&board),
-        thresholds: manifest.thresholds.clone(),
-        reported: ready::reported_thresholds(options, &manifest.thresholds),
-        rule,
+        judging,
         streams,
         clerk: Arc::clone(&clerk),
         present: Arc::clone(&present),
@@ -236,6 +242,8 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
         proof_cost: ready.proof_cost,
         device,
         standbys,
+        shelf,
+        product,
     };
     let service = Service::new(&shared, kept);
     if live {
@@ -474,6 +482,7 @@ impl Run<'_> {
     fn take_commands(&self, commands: &Receiver<Command>) {
         const PATIENCE: Duration = Duration::from_millis(100);
         let door = &self.shared.options.service.reload.door;
+        let products = &self.shared.options.service.products.door;
         while !self.shared.stop.is_raised() {
             match commands.recv_timeout(PATIENCE) {
                 Ok(Command::Reload) => door.ask(),
@@ -483,6 +492,7 @@ impl Run<'_> {
                         log::warn!("a deep log was asked for, and none can be kept now");
                     }
                 }
+                Ok(Command::Product { product, asked }) => products.ask(product, asked),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }

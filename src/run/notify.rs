@@ -56,6 +56,7 @@ impl Notifier {
                 Phase::Ready if self.told_ready() => self.send("STATUS=ready"),
                 Phase::Ready => self.send("READY=1\nSTATUS=ready"),
                 Phase::Fault => self.send("STATUS=fault: the engine is not to be believed, recovery is under way"),
+                Phase::ChangingOver => self.send("STATUS=changing over to another product"),
                 Phase::Stopping => self.send("STOPPING=1"),
                 _ => self.send("STATUS=starting"),
             }
@@ -69,7 +70,7 @@ impl Notifier {
     }
 
     fn told_ready(&self) -> bool {
-        matches!(self.told, Some(Phase::Fault))
+        matches!(self.told, Some(Phase::Fault | Phase::ChangingOver))
     }
 
     fn send(&self, message: &str) {

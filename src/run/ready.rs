@@ -2,12 +2,12 @@
 
 use crate::bundle::Bundle;
 use crate::bundle::golden::{Agreement, Prover};
-use crate::bundle::manifest::Manifest;
 use crate::detections::Thresholds;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::{Frame, Picture};
 use crate::run::Options;
 use crate::run::host::{Host, Loader, Trouble};
+use crate::run::product;
 use crate::run::source::EngineSource;
 use crate::sinks::http::{Board, Phase};
 use crate::sinks::row::EngineStamp;
@@ -92,7 +92,7 @@ impl Loading<'_> {
     }
 
     fn loader(&self, bundle: &Arc<Bundle>) -> Loader {
-        let floor = floor(self.options, bundle.manifest());
+        let floor = product::lowest_score(self.options, bundle.path(), bundle.manifest());
         let (source, bundle, device) = (Arc::clone(self.source), Arc::clone(bundle), self.device);
         Box::new(move || source.load(&bundle, floor, device))
     }
@@ -137,6 +137,7 @@ impl Ready {
             backend: self.host.info().backend.clone(),
             classes: Arc::clone(&self.host.info().classes),
             device: None,
+            product: None,
         }
     }
 }
@@ -156,12 +157,6 @@ fn at_start(error: Error, bundle: &Bundle) -> Error {
         "the engine on this machine does not answer as it did when the bundle was built: do not use it; \
          compare with `--cpu-backend rten`, or build the bundle again on this machine",
     )
-}
-
-/// The lowest score that is wanted of the engine: for what is judged and for what is reported.
-pub(super) fn floor(options: &Options, manifest: &Manifest) -> f32 {
-    let judged = manifest.thresholds.lowest_score();
-    reported_thresholds(options, &manifest.thresholds).map_or(judged, |reported| reported.lowest_score().min(judged))
 }
 
 /// Asks for all known answers; the largest difference and the slowest call.

@@ -1,5 +1,6 @@
 //! In service: proofs between frames, and the way back after a fault. The guard decides, this carries out.
 
+mod changeover;
 pub(super) mod reload;
 pub(super) mod standby;
 
@@ -11,7 +12,6 @@ use crate::guard::GuardMode;
 use crate::guard::ladder::{Action, Cause, Ladder, LadderLimits, Step};
 use crate::guard::memory::MemoryLimits;
 use crate::guard::schedule::{ProofLimits, ProofSchedule};
-use crate::run::baselines::DEFAULT_PRODUCT;
 use crate::run::clerk::Clerk;
 use crate::run::host::Host;
 use crate::run::incident::{IncidentOptions, Recorder};
@@ -19,13 +19,15 @@ use crate::run::inspector::{Alarm, Inspector, Installed};
 use crate::run::ledger::Ledger;
 use crate::run::memory::{MemoryWatch, News};
 use crate::run::present::Present;
+use crate::run::product::{self, Judging, ProductOptions, Shelf};
 use crate::run::ready::{self, Loading, Ready};
 use crate::run::source::EngineSource;
 use crate::run::stop::StopFlag;
 use crate::run::{Options, Shared};
 use crate::sinks::http::{Board, Phase};
-use crate::sinks::row::Row;
+use crate::sinks::row::{EngineStamp, Row};
 use crate::telemetry::{Labels, Metric, Telemetry};
+use changeover::Changeover;
 use reload::{ReloadOptions, Reloader};
 pub use standby::StandbyLimits;
 use standby::Standbys;
@@ -66,6 +68,8 @@ pub struct ServiceOptions {
     pub standby: StandbyLimits,
     /// The deep log.
     pub incidents: IncidentOptions,
+    /// What the line can be changed over to.
+    pub products: ProductOptions,
 }
 
 impl Default for ServiceOptions {
@@ -85,6 +89,7 @@ impl Default for ServiceOptions {
             devices: Vec::new(),
             standby: StandbyLimits::default(),
             incidents: IncidentOptions::default(),
+            products: ProductOptions::default(),
         }
     }
 }
@@ -122,6 +127,8 @@ pub(super) struct Service<'a> {
     device: usize,
     /// The device that the prover's own answers come from.
     proved_device: usize,
+    /// What one golden frame took when the engine was proved.
+    proof_cost: Duration,
     ladder: Ladder,
     schedule: ProofSchedule,
     ledger: Ledger,
@@ -138,6 +145,8 @@ pub(super) struct Service<'a> {
     /// The engine being loaded is the one before, asked for by hand.
     rolling_back: bool,
     looked_for_rollback: Instant,
+    shelf: Shelf,
+    changeover: Changeover,
 }
 
 impl<'a> Service<'a> {
@@ -169,15 +178,22 @@ impl<'a> Service<'a> {
             clerk: Arc::clone(&shared.clerk),
             memory: MemoryWatch::new(options.service.memory, Arc::clone(&shared.telemetry), kinds),
             recorder: Arc::clone(&shared.recorder),
-            reloader: Reloader::new(&options.bundle),
+            reloader: Reloader::new(&ready.shelf),
             standbys: ready.standbys,
             looked_at_devices: None,
             rolling_back: false,
             looked_for_rollback: Instant::now(),
+            proof_cost: ready.proof_cost,
+            shelf: ready.shelf,
+            changeover: Changeover::new(ready.product),
         };
         service.find_last_good();
         service.tell_recorder();
         service.count_from_zero();
+        if let Some(product) = ready.product {
+            service.keep_selected(product);
+            service.show_products();
+        }
         service
     }
 
@@ -212,7 +228,7 @@ impl<'a> Service<'a> {
     }
 
     fn tell_recorder(&self) {
-        let floor = ready::floor(self.options, self.bundle.manifest());
+        let floor = product::lowest_score(self.options, self.bundle.path(), self.bundle.manifest());
         self.recorder.engine_is(&self.bundle, &self.present.stamp(), floor, self.device);
     }
 
@@ -223,7 +239,11 @@ impl<'a> Service<'a> {
     pub(super) fn between_frames(&mut self, inspector: &mut Inspector, frame_waits: bool) -> Result<()> {
         self.look_at_memory(inspector)?;
         self.show_devices();
+        if self.changeover_step(inspector)? {
+            return Ok(());
+        }
         self.reload_step(inspector)?;
+        self.refill_shelf();
         let now = Instant::now();
         if !self.schedule.due_in(now).is_zero() || (frame_waits && !self.schedule.is_overdue(now)) {
             return Ok(());
@@ -290,7 +310,7 @@ impl<'a> Service<'a> {
 
     /// Whether the engine gets no further batch until those in flight are answered: it is about to be replaced.
     pub(super) fn holds(&self) -> bool {
-        self.reloader.holds()
+        self.reloader.holds() || self.changeover.holds
     }
 
     /// Whether a second engine wants to see the frames too.
@@ -523,32 +543,43 @@ impl<'a> Service<'a> {
     fn install(&mut self, inspector: &mut Inspector, ready: Ready) -> Result<(Host, Prover)> {
         let bundle = Arc::clone(&ready.bundle);
         let manifest = bundle.manifest();
-        let rule = manifest.decision.as_ref().map(|rule| Rule::new(rule, &manifest.classes)).transpose()?;
         let mut stamp = ready.stamp();
         stamp.device = device_stamp(&*self.source, self.device);
-        let has_rule = rule.is_some();
+        let judging = Judging::of(self.options, self.changeover.product, manifest)?;
         let changed = bundle.id() != self.bundle.id();
-        let guards = if changed { inspector.guards_for(&bundle, DEFAULT_PRODUCT)? } else { Vec::new() };
-        let installed = Installed {
-            host: ready.host,
-            call_limit: ready.call_limit,
-            thresholds: manifest.thresholds.clone(),
-            reported: ready::reported_thresholds(self.options, &manifest.thresholds),
-            rule,
-            guards,
-        };
-        self.present.change(stamp, Some(ready.proved_at), has_rule);
+        let guards = if changed { inspector.guards_for(&judging, &bundle)? } else { Vec::new() };
+        self.say_what_answers(stamp, Some(ready.proved_at), &judging);
+        let installed = Installed { host: ready.host, call_limit: ready.call_limit, judging, guards };
         let host = inspector.install(installed)?;
         self.bundle = ready.bundle;
         self.tell_recorder();
         let prover = std::mem::replace(&mut self.prover, ready.prover);
         self.call_limit = ready.call_limit;
         self.next_golden = 0;
+        self.proof_cost = ready.proof_cost;
         self.schedule = ProofSchedule::new(self.options.service.proofs, ready.proof_cost, Instant::now());
         if changed {
             self.standbys_follow();
         }
         Ok((host, prover))
+    }
+
+    /// The same engine for another product.
+    fn judge_anew(&mut self, inspector: &mut Inspector) -> Result<()> {
+        let bundle = Arc::clone(&self.bundle);
+        let judging = Judging::of(self.options, self.changeover.product, bundle.manifest())?;
+        let guards = inspector.guards_for(&judging, &bundle)?;
+        let stamp = (*self.present.stamp()).clone();
+        self.say_what_answers(stamp, self.present.proved_at(), &judging);
+        inspector.judge_as(judging, guards)
+    }
+
+    /// Rows, parts and pages go by what is put in from now on.
+    fn say_what_answers(&self, stamp: EngineStamp, proved_at: Option<SystemTime>, judging: &Judging) {
+        self.clerk.set_deadline(judging.rule.as_ref().and_then(Rule::deadline));
+        self.board.set_has_rule(judging.rule.is_some());
+        let stamp = EngineStamp { product: judging.product.clone(), ..stamp };
+        self.present.change(stamp, proved_at, judging.rule.is_some());
     }
 }
 
@@ -562,6 +593,10 @@ pub(super) struct ReadyParts {
     pub(super) device: usize,
     /// The other devices.
     pub(super) standbys: Standbys,
+    /// Every bundle of the run.
+    pub(super) shelf: Shelf,
+    /// The product to begin with.
+    pub(super) product: Option<usize>,
 }
 
 /// What results say of the device, where there are several.

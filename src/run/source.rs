@@ -40,6 +40,16 @@ pub trait EngineSource: Send + Sync {
         device.to_string()
     }
 
+    /// What the engine of `bundle` will take on device `device`, where that is known before it is loaded.
+    fn claim(&self, _bundle: &Bundle, _device: usize) -> Option<Bytes> {
+        None
+    }
+
+    /// What all engines may take together on the device that `bundle` is for.
+    fn budget(&self, _bundle: &Bundle, _device: usize) -> Option<Bytes> {
+        None
+    }
+
     /// Puts something between a camera and the run; nothing by default.
     fn fit_camera(&self, _stream: &str, camera: Box<dyn Camera>) -> Box<dyn Camera> {
         camera
@@ -115,6 +125,14 @@ impl EngineSource for BundleEngines {
             self.watch.begin((0..self.devices()).map(|device| self.ordinal(device)).collect());
         }
         Ok(bundle)
+    }
+
+    fn claim(&self, bundle: &Bundle, _device: usize) -> Option<Bytes> {
+        machine::claim(bundle)
+    }
+
+    fn budget(&self, bundle: &Bundle, device: usize) -> Option<Bytes> {
+        machine::budget(bundle, &self.gpu(device))
     }
 
     fn load(&self, bundle: &Bundle, score_floor: f32, device: usize) -> Result<Box<dyn Engine>> {

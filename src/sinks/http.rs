@@ -7,10 +7,12 @@ mod board;
 mod door;
 mod incident;
 mod preview;
+mod products;
 mod routes;
 mod snapshot;
 
 pub use board::{Board, BoardSink, DeviceState, DeviceView, IncidentNote, Phase, StreamSetup};
+pub use products::{Changed, ProductPlace, Products};
 pub use snapshot::Limits;
 
 use crate::error::{Error, Result};
@@ -74,7 +76,7 @@ pub struct Trigger {
 }
 
 /// What may be asked of the run over HTTP, with the token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// Look at the bundle's file.
     Reload,
@@ -82,6 +84,13 @@ pub enum Command {
     Rollback,
     /// Record the next so many frames of every stream.
     DeepLog(u32),
+    /// Inspect another product from now on.
+    Product {
+        /// Its id, one of those that the board knows.
+        product: Arc<str>,
+        /// When the request was read.
+        asked: Instant,
+    },
 }
 
 /// What the server needs to know.

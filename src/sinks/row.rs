@@ -67,6 +67,8 @@ pub struct EngineStamp {
     pub classes: Arc<[String]>,
     /// The device that answered, where there are several.
     pub device: Option<String>,
+    /// The product that is inspected, where the configuration has several.
+    pub product: Option<Arc<str>>,
 }
 
 impl Row {
@@ -90,6 +92,9 @@ impl Row {
         }
         out.text(",\"decision\":").value(&self.decision.map(Decision::name));
         out.text(",\"part\":").value(&self.part.as_deref());
+        if let Some(product) = &self.engine.product {
+            out.text(",\"product\":").value(&**product);
+        }
         out.text(",\"proved_at\":").time(self.proved_at);
         out.text(",\"detections\":").detections(self.usable_detections(), &self.engine.classes);
         out.text(",\"boxes_before_nms\":").value(&self.boxes_before_nms);
@@ -244,6 +249,7 @@ pub(crate) mod tests {
                 backend: "rten 0.27.0".into(),
                 classes: vec!["open".to_owned(), "short \"x\"".to_owned()].into(),
                 device: None,
+                product: None,
             }),
             frame: None,
         }

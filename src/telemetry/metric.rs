@@ -103,6 +103,7 @@ metrics! {
     DeviceErrors, "edge_device_errors_total", Counter, ["reason"], "What the driver reports of devices: ecc_uncorrected, xid.";
     DeviceTemperature, "edge_device_temperature_celsius", Gauge, ["reason"], "Temperature of the chip, by device.";
     Reloads, "edge_reloads_total", Counter, ["engine", "reason"], "Requests for another bundle, by how they ended: swapped, unchanged, refused, rolled_back.";
+    Changeovers, "edge_changeovers_total", Counter, ["reason"], "Changes to another product, by how they ended: changed, with_trouble.";
     MemoryAllocated, "edge_memory_allocated_bytes", Gauge, ["engine"], "Memory of the engine in use.";
     MemoryPeak, "edge_memory_peak_bytes", Gauge, ["engine"], "Highest use of memory by the engine.";
     MemoryReserved, "edge_memory_reserved_bytes", Gauge, ["engine"], "Memory that the plan reserves for the engine.";

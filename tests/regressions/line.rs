@@ -16,7 +16,7 @@ use edge_trt::run::{self, Options, Outcome, OutputOptions, ServiceOptions, Strea
 use edge_trt::units::{BoxPx, Bytes, SizePx};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 pub(crate) const INPUT: SizePx = SizePx::new(64, 64);
@@ -107,6 +107,12 @@ pub(crate) struct CannedSource {
     pub(crate) broken: Vec<usize>,
     /// Devices in the order in which engines were loaded.
     pub(crate) loads: Arc<std::sync::Mutex<Vec<usize>>>,
+    /// The first engine of the bundle with this bias answers not-a-number while this is set.
+    pub(crate) spoilt: Option<(f32, Arc<AtomicBool>)>,
+    /// Engines of that bundle so far.
+    pub(crate) loads_of_spoilt: AtomicU64,
+    /// What all engines may take together; each claims its model's bytes.
+    pub(crate) room: Option<Bytes>,
 }
 
 impl CannedSource {
@@ -119,6 +125,9 @@ impl CannedSource {
             bad: None,
             broken: Vec::new(),
             loads: Arc::default(),
+            spoilt: None,
+            loads_of_spoilt: AtomicU64::new(0),
+            room: None,
         }
     }
 }
@@ -128,6 +137,7 @@ struct Counted {
     live: Arc<AtomicI64>,
     call: Duration,
     bad_after: Option<u64>,
+    spoilt: Option<Arc<AtomicBool>>,
 }
 
 impl Drop for Counted {
@@ -145,6 +155,9 @@ impl Engine for Counted {
             std::thread::sleep(self.call);
         }
         self.engine.infer(frames, answers)?;
+        if self.spoilt.as_ref().is_some_and(|spoilt| spoilt.load(Ordering::SeqCst)) {
+            answers.iter_mut().for_each(|answer| answer.stats.nan = 5);
+        }
         if let Some(left) = &mut self.bad_after {
             if &*frames[0].stream == "cam0" && *left > 0 {
                 *left -= 1;
@@ -179,8 +192,18 @@ impl EngineSource for CannedSource {
         let mut engine = engine(bias);
         engine.set_score_floor(score_floor);
         let bad_after = self.bad.filter(|(bad, _)| *bad == bias).map(|(_, after)| after);
+        let spoilt = self.spoilt.as_ref().filter(|(spoilt, _)| *spoilt == bias).map(|(_, flag)| Arc::clone(flag));
+        let spoilt = spoilt.filter(|_| self.loads_of_spoilt.fetch_add(1, Ordering::SeqCst) == 0);
         self.live.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(Counted { engine, live: Arc::clone(&self.live), call: self.call, bad_after }))
+        Ok(Box::new(Counted { engine, live: Arc::clone(&self.live), call: self.call, bad_after, spoilt }))
+    }
+
+    fn claim(&self, bundle: &Bundle, _device: usize) -> Option<Bytes> {
+        Some(Bytes(bundle.manifest().files.get(MODEL)?.bytes))
+    }
+
+    fn budget(&self, _bundle: &Bundle, _device: usize) -> Option<Bytes> {
+        self.room
     }
 
     fn devices(&self) -> usize {
@@ -314,6 +337,12 @@ impl Line {
         let injector = Injector::new(Plan { faults: vec![fault] });
         let outcome = self.run(Injected::over(Arc::new(source), Arc::clone(&injector)));
         (outcome, injector)
+    }
+
+    /// The results written so far, as JSON; a line that is being written is left out.
+    pub(crate) fn rows_so_far(&self) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(self.path("rows.jsonl")).unwrap_or_default();
+        text.lines().map_while(|line| serde_json::from_str(line).ok()).collect()
     }
 
     /// Every result, as JSON.

@@ -15,6 +15,7 @@ mod c01_silent_source;
 mod c02_fair_shares;
 mod c04_usb_unplug;
 mod camera_child;
+mod changeover;
 mod d01_layout_mistaken;
 mod d02_nms_free;
 mod d03_other_tasks;

@@ -18,6 +18,7 @@ use edge_trt::run::host::Host;
 use edge_trt::run::incident::{IncidentOptions, Recorder};
 use edge_trt::run::inspector::{Inspector, Parts, StreamPlace};
 use edge_trt::run::present::Present;
+use edge_trt::run::product::Judging;
 use edge_trt::sinks::http::Board;
 use edge_trt::sinks::row::{EngineStamp, Row};
 use edge_trt::telemetry::Telemetry;
@@ -101,8 +102,9 @@ impl Day {
             cpu::load(&model, &spec, &layout, classes.into(), floor, &options)
         };
         let host = Host::start(Box::new(load), Duration::from_secs(60), &|| {}).unwrap();
-        let rule = Rule::new(manifest.decision.as_ref().unwrap(), &manifest.classes).unwrap();
-        let clerk = Arc::new(Clerk::new(vec!["line".into()], rule.deadline()));
+        let judging = Judging::plain(manifest).unwrap();
+        let deadline = judging.rule.as_ref().and_then(Rule::deadline);
+        let clerk = Arc::new(Clerk::new(vec!["line".into()], deadline));
         let traits = StreamTraits { live: true, related_frames: true, triggered: false };
         let guard = Guard::new(&manifest.guard, &manifest.classes, traits).unwrap();
         let stamp = EngineStamp {
@@ -111,6 +113,7 @@ impl Day {
             backend: host.info().backend.clone(),
             classes: Arc::clone(&host.info().classes),
             device: None,
+            product: None,
         };
         let (board, telemetry) = (Board::new(Vec::new()), Telemetry::new());
         let recorder = Recorder::start(IncidentOptions::default(), None, &[], &board, &telemetry).unwrap();
@@ -119,9 +122,7 @@ impl Day {
             call_limit: Duration::from_secs(60),
             echo_every: 0,
             board,
-            thresholds: manifest.thresholds.clone(),
-            reported: None,
-            rule: Some(rule),
+            judging,
             streams: vec![StreamPlace { name: "line".into(), guard, traits, triggered: true }],
             clerk: Arc::clone(&clerk),
             present: Present::new(stamp, Some(SystemTime::now()), true),

@@ -13,6 +13,7 @@ use crate::cli::batch_flags::BatchFlags;
 use crate::cli::doctor::{self, DoctorArgs};
 use crate::cli::gpu_flags::GpuFlags;
 use crate::cli::incident::{IncidentCommand, RecordFlags, ReplayArgs, incident, replay_incident};
+use crate::cli::product::{self, ProductArgs};
 use crate::cli::sample::SampleBundle;
 use crate::cli::service::{self, StateArgs, UnprovenCommand};
 use crate::cli::{StopRequest, Terminal};
@@ -66,6 +67,8 @@ enum Command {
     Baseline(BaselineCommand),
     /// Ask a running line for the last bundle that worked
     Rollback(StateArgs),
+    /// Say which product a line makes, or ask a running line to change over
+    Product(ProductArgs),
     /// Measure a bundle on this machine: Markdown, or JSON for programs
     Bench(BenchArgs),
 }
@@ -161,6 +164,9 @@ struct RunArgs {
     /// Compute halves as a GPU would, rounded after every operator; slow, to see what FP16 costs
     #[arg(long)]
     emulate_half: bool,
+    /// Begin with this product of the configuration file [default: the one in the state folder, else the first]
+    #[arg(long, value_name = "ID", requires = "config")]
+    product: Option<String>,
     /// Spoil engine and cameras by this plan of faults, for acceptance tests
     #[cfg(feature = "inject")]
     #[arg(long, value_name = "FILE")]
@@ -221,6 +227,7 @@ pub fn main(typed: Typed, terminal: &mut Terminal) -> Result<()> {
         Some(Command::Replay(typed)) => replay_incident(&typed, terminal),
         Some(Command::Baseline(command)) => baseline(command, terminal),
         Some(Command::Rollback(args)) => service::rollback(args, terminal),
+        Some(Command::Product(args)) => product::run(args, terminal),
         Some(Command::Bench(typed)) => bench(&typed, terminal),
         None => run_streams(typed.run, terminal),
     }
@@ -308,23 +315,32 @@ fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
         None => streams_of_flags(&typed)?,
     };
     let live = streams.iter().any(|stream| stream.spec.kind() == SourceKind::Live);
-    let (bundle, sample) = the_bundle(typed.engine.or(config.engine), &streams)?;
     let settings = typed.service.or(config.service);
+    let (bundle, sample) = match config.products.first() {
+        Some(_) if typed.engine.is_some() => {
+            return Err(Error::usage("found `--engine` beside `[[product]]`, expected one of them")
+                .hint("leave `--engine` out: every product names its own bundle"));
+        }
+        Some(first) => (first.bundle.clone(), None),
+        None => the_bundle(typed.engine.or(config.engine), &streams)?,
+    };
+    let trust = settings.trust.as_deref().map(PublicKey::read).transpose()?;
+    let mut service = look_after(settings)?;
+    service.products.list = config.products;
+    service.products.first = typed.product;
+    service.devices = typed.gpu.devices(&config.gpu);
+    service.incidents = typed.record.options();
+    service.batch_wait = typed.batch.wait(&config.batch)?;
     let options = Options {
         bundle,
-        trust: settings.trust.as_deref().map(PublicKey::read).transpose()?,
+        trust,
         cpu: cpu(typed.cpu_backend, typed.threads, typed.emulate_half, &config.cpu)?,
         gpu: typed.gpu.options(),
         conf: typed.conf,
         iou: typed.iou,
         frames: typed.frames,
         duration: typed.duration,
-        service: ServiceOptions {
-            devices: typed.gpu.devices(&config.gpu),
-            incidents: typed.record.options(),
-            batch_wait: typed.batch.wait(&config.batch)?,
-            ..look_after(settings)?
-        },
+        service,
         output: OutputOptions {
             http: http(typed.listen, typed.token_file, typed.read_only, &config.http, live)?,
             terminal: !typed.quiet,

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Room for one picture of 3840×2160 with 3 bytes a pixel; larger ones are letterboxed on the CPU.
 const LARGEST_PICTURE: Bytes = Bytes(3840 * 2160 * 3 + 4096);
 /// Share of the device's memory that an engine without a budget may take, percent.
-const USUAL_SHARE_PERCENT: u64 = 80;
+pub const USUAL_SHARE_PERCENT: u64 = 80;
 
 /// How the GPU engine runs.
 #[derive(Debug, Clone)]

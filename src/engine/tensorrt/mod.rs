@@ -10,7 +10,7 @@ mod load;
 mod stage;
 
 pub use check::{CheckLine, check_kernels};
-pub use load::{GpuOptions, LoadFigures, Plan, load};
+pub use load::{GpuOptions, LoadFigures, Plan, USUAL_SHARE_PERCENT, load};
 
 use super::{Engine, EngineInfo, EngineTimings, Inference, Letterbox, MemoryFigures, SPARE_ANSWERS, check_batch};
 use crate::error::{Error, Result};

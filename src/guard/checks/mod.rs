@@ -15,6 +15,7 @@ mod box_surge;
 mod boxes_drift;
 mod boxes_outside;
 mod boxes_vanished;
+mod changeover;
 mod class_mix;
 mod class_range;
 mod confidence_explosion;
@@ -127,7 +128,7 @@ pub(super) trait Check: Send + Debug {
 type MakeCheck = fn(&Setup<'_>) -> Result<SetUp>;
 
 /// Every check, in the order in which reasons are reported.
-pub(super) const ALL: [(About, MakeCheck); 29] = [
+pub(super) const ALL: [(About, MakeCheck); 30] = [
     (nan::ABOUT, nan::set_up),
     (infinite::ABOUT, infinite::set_up),
     (score_range::ABOUT, score_range::set_up),
@@ -138,6 +139,7 @@ pub(super) const ALL: [(About, MakeCheck); 29] = [
     (echo_differs::ABOUT, echo_differs::set_up),
     (engine_error::ABOUT, engine_error::set_up),
     (late::ABOUT, late::set_up),
+    (changeover::ABOUT, changeover::set_up),
     (box_surge::ABOUT, box_surge::set_up),
     (confidence_explosion::ABOUT, confidence_explosion::set_up),
     (small_objects_vanished::ABOUT, small_objects_vanished::set_up),
@@ -173,6 +175,7 @@ impl Reason {
             Reason::EchoDiffers => &echo_differs::ABOUT,
             Reason::EngineError => &engine_error::ABOUT,
             Reason::Late => &late::ABOUT,
+            Reason::Changeover => &changeover::ABOUT,
             Reason::BoxSurge => &box_surge::ABOUT,
             Reason::ConfidenceExplosion => &confidence_explosion::ABOUT,
             Reason::SmallObjectsVanished => &small_objects_vanished::ABOUT,
@@ -223,6 +226,12 @@ impl Reason {
     /// What was seen and what to do now, for the operator, in Chinese.
     pub const fn chinese(self) -> Advice {
         self.about().chinese
+    }
+
+    /// Whether it is a fault of the engine itself. A part without an answer in time and a changeover speak against nobody.
+    pub fn is_engine_fault(self) -> bool {
+        let of_the_run = matches!(self, Reason::Late | Reason::Changeover);
+        self.side() == Side::Engine && self.severity() == Severity::Hard && !of_the_run
     }
 
     /// Whether a recipe may switch it off: soft checks, and hard ones that look into a picture.

@@ -13,12 +13,12 @@ pub use door::{ReloadDoor, Settled};
 use super::{Service, short};
 use crate::error::{Error, Result};
 use crate::run::inspector::Inspector;
+use crate::run::product::Shelf;
 use crate::run::ready::Ready;
 use crate::telemetry::Metric;
 use probation::Before;
 use shadow::Shadow;
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
@@ -66,25 +66,43 @@ struct Refusal {
     error: Error,
 }
 
+/// What the reloader is at.
 enum Stage {
     Idle,
-    Loading(Receiver<Result<Option<Ready>, Refusal>>),
+    Loading(Load),
     Shadow(Box<Shadow>),
+}
+
+/// A bundle that is being loaded beside the running one.
+struct Load {
+    outcome: Receiver<Result<Option<Ready>, Refusal>>,
+    /// Its place on the shelf.
+    place: usize,
+    device: usize,
 }
 
 /// Where reloading stands.
 pub(super) struct Reloader {
     stage: Stage,
     failed: BTreeSet<String>,
-    file: Watching,
+    /// One a place of the shelf.
+    files: Vec<Watching>,
+    /// Places whose file is to be looked at.
+    waiting: VecDeque<usize>,
     before: Option<Before>,
 }
 
 impl Reloader {
     const MOST_FAILED: usize = 1000;
 
-    pub(super) fn new(path: &Path) -> Self {
-        Reloader { stage: Stage::Idle, failed: BTreeSet::new(), file: Watching::new(path), before: None }
+    pub(super) fn new(shelf: &Shelf) -> Self {
+        Reloader {
+            stage: Stage::Idle,
+            failed: BTreeSet::new(),
+            files: shelf.places.iter().map(|place| Watching::new(&place.path)).collect(),
+            waiting: VecDeque::new(),
+            before: None,
+        }
     }
 
     pub(super) fn shadows(&self) -> bool {
@@ -106,22 +124,27 @@ impl Service<'_> {
     /// One look between two frames; never waits.
     pub(super) fn reload_step(&mut self, inspector: &mut Inspector) -> Result<()> {
         self.end_probation();
-        let (mut reload, rollback) = self.options.service.reload.door.take();
-        reload |= self.options.service.reload.watch && self.reloader.file.has_changed(self.options.service.reload.rest);
+        let (reload, rollback) = self.options.service.reload.door.take();
         if rollback || self.rollback_file() {
             self.roll_back_by_hand(inspector);
-        } else if reload {
-            self.begin_reload();
+        } else {
+            self.queue_changed_files(reload);
+        }
+        if self.reload_is_idle()
+            && let Some(place) = self.reloader.waiting.pop_front()
+        {
+            self.begin_reload(place);
         }
         match std::mem::replace(&mut self.reloader.stage, Stage::Idle) {
             Stage::Idle => {}
-            Stage::Loading(loading) => match loading.try_recv() {
+            Stage::Loading(loading) => match loading.outcome.try_recv() {
                 Err(TryRecvError::Empty) => self.reloader.stage = Stage::Loading(loading),
                 Err(TryRecvError::Disconnected) => {
                     self.refuse(None, &Error::unexpected("the loading thread ended early"))
                 }
                 Ok(Ok(None)) => self.settle(Settled::Unchanged),
-                Ok(Ok(Some(ready))) => self.begin_shadow(ready),
+                Ok(Ok(Some(ready))) if loading.place == self.shelf.active => self.begin_shadow(ready),
+                Ok(Ok(Some(ready))) => self.shelve(loading.place, loading.device, ready),
                 Ok(Err(refusal)) => self.refuse(refusal.id, &refusal.error),
             },
             Stage::Shadow(shadow) => self.look_at_shadow(inspector, shadow)?,
@@ -129,7 +152,40 @@ impl Service<'_> {
         Ok(())
     }
 
-    fn settle(&self, how: Settled) {
+    /// The inspected bundle's file first, then those of other products.
+    fn queue_changed_files(&mut self, asked: bool) {
+        let asked = asked && (self.reload_is_idle() || self.settle_as_busy());
+        let (active, options) = (self.shelf.active, &self.options.service.reload);
+        let reloader = &mut self.reloader;
+        let places = std::iter::once(active).chain((0..reloader.files.len()).filter(|place| *place != active));
+        for place in places {
+            let changed = options.watch && reloader.files[place].has_changed(options.rest);
+            if (asked || changed) && !reloader.waiting.contains(&place) {
+                reloader.waiting.push_back(place);
+            }
+        }
+    }
+
+    fn settle_as_busy(&self) -> bool {
+        self.settle(Settled::Refused("another bundle is being looked at".into()));
+        false
+    }
+
+    /// Whether no bundle is being loaded or shadowed.
+    pub(super) fn reload_is_idle(&self) -> bool {
+        matches!(self.reloader.stage, Stage::Idle)
+    }
+
+    /// Lets go of a bundle that is being looked at; it is looked at again later.
+    pub(super) fn stop_reload(&mut self) {
+        if !self.reload_is_idle() {
+            self.reloader.stage = Stage::Idle;
+            self.rolling_back = false;
+            self.options.service.reload.door.ask();
+        }
+    }
+
+    pub(super) fn settle(&self, how: Settled) {
         match &how {
             Settled::Swapped(id) => log::warn!("reload: bundle {} answers now", short(id)),
             Settled::Unchanged => log::info!("reload: the file holds the bundle that runs already"),
@@ -146,7 +202,7 @@ impl Service<'_> {
         self.options.service.reload.door.settle(how);
     }
 
-    fn refuse(&mut self, id: Option<String>, error: &Error) {
+    pub(super) fn refuse(&mut self, id: Option<String>, error: &Error) {
         self.rolling_back = false;
         self.reloader.remember_failed(id);
         self.settle(Settled::Refused(error.to_string().replace('\n', " ")));

@@ -1,6 +1,7 @@
 //! The board: what the run publishes and the pages read. Each stream has one slot; writing to it copies a few hundred bytes
 //! into buffers that are already there, under a lock that readers hold no longer than such a copy takes.
 
+use super::products::Products;
 use crate::decision::Decision;
 use crate::detections::Detection;
 use crate::engine::{EngineTimings, MemoryFigures};
@@ -13,7 +14,7 @@ use crate::units::index;
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
 
@@ -31,12 +32,21 @@ pub enum Phase {
     Ready,
     /// The engine is not to be believed; recovery is under way.
     Fault,
+    /// Another product's engine is being put in and proved.
+    ChangingOver,
     /// The run is ending.
     Stopping,
 }
 
-const PHASES: [Phase; 6] =
-    [Phase::Starting, Phase::WarmingUp, Phase::Proving, Phase::Ready, Phase::Fault, Phase::Stopping];
+const PHASES: [Phase; 7] = [
+    Phase::Starting,
+    Phase::WarmingUp,
+    Phase::Proving,
+    Phase::Ready,
+    Phase::Fault,
+    Phase::ChangingOver,
+    Phase::Stopping,
+];
 
 /// One stream as the pages see it; fixed for the whole run.
 #[derive(Debug, Clone)]
@@ -45,7 +55,7 @@ pub struct StreamSetup {
     pub name: StreamName,
     /// Frames come all the time: silence is a fault. `false` for streams that only answer triggers.
     pub continuous: bool,
-    /// The recipe has a decision rule for it.
+    /// The recipe has a decision rule for it, at the start of the run.
     pub has_rule: bool,
 }
 
@@ -115,10 +125,15 @@ pub(super) struct Slot {
     pub(super) setup: StreamSetup,
     /// Milliseconds after the start of the board, plus 1; 0 is never.
     pub(super) arrived: AtomicU64,
+    has_rule: AtomicBool,
     latest: Mutex<Latest>,
 }
 
 impl Slot {
+    pub(super) fn has_rule(&self) -> bool {
+        self.has_rule.load(Relaxed)
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, Latest> {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -156,6 +171,7 @@ pub struct Board {
     heartbeat: AtomicU64,
     phase: AtomicU8,
     devices: Mutex<Vec<DeviceView>>,
+    products: Mutex<Products>,
 }
 
 /// One device as the pages show it, where there are several.
@@ -213,7 +229,12 @@ impl Board {
 
     /// A board for these streams, in the phase [`Phase::Starting`].
     pub fn new(streams: Vec<StreamSetup>) -> Arc<Self> {
-        let slot = |setup| Slot { setup, arrived: AtomicU64::new(0), latest: Mutex::default() };
+        let slot = |setup: StreamSetup| Slot {
+            has_rule: AtomicBool::new(setup.has_rule),
+            setup,
+            arrived: AtomicU64::new(0),
+            latest: Mutex::default(),
+        };
         Arc::new(Board {
             slots: streams.into_iter().map(slot).collect(),
             incidents: Mutex::default(),
@@ -222,7 +243,18 @@ impl Board {
             heartbeat: AtomicU64::new(0),
             phase: AtomicU8::new(0),
             devices: Mutex::default(),
+            products: Mutex::default(),
         })
+    }
+
+    /// Changes what is known of the products.
+    pub fn change_products<R>(&self, change: impl FnOnce(&mut Products) -> R) -> R {
+        change(&mut self.products.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether there is a decision rule from now on, for every stream.
+    pub fn set_has_rule(&self, has_rule: bool) {
+        self.slots.iter().for_each(|slot| slot.has_rule.store(has_rule, Relaxed));
     }
 
     /// The engine's thread moves. To be called in every turn of its loop, also when there is nothing to do, at least once
@@ -342,7 +374,7 @@ impl Sink for BoardSink {
 
 /// Rows with one of these reasons were not answered by an engine.
 fn was_inferred(row: &Row) -> bool {
-    let without_answer = [Reason::EngineError, Reason::Late, Reason::Unreadable, Reason::NoPicture];
+    let without_answer = [Reason::EngineError, Reason::Late, Reason::Changeover, Reason::Unreadable, Reason::NoPicture];
     !row.reasons.iter().any(|reason| without_answer.contains(reason))
 }
 

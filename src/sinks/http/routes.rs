@@ -5,7 +5,7 @@ use super::door::{COOKIE, Door, Refusal, query_token};
 use super::incident;
 use super::preview::Previews;
 use super::snapshot::{Limits, Snapshot};
-use super::{Command, HttpOptions, Trigger};
+use super::{Command, HttpOptions, Trigger, products};
 use crate::guard::Reason;
 use crate::telemetry::{Labels, Metric, Telemetry};
 use axum::Router;
@@ -39,12 +39,12 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 /// What all requests share.
 pub(super) struct App {
-    board: Arc<Board>,
+    pub(super) board: Arc<Board>,
     pub(super) telemetry: Arc<Telemetry>,
     door: Door,
     limits: Limits,
     triggers: Option<SyncSender<Trigger>>,
-    commands: Option<SyncSender<Command>>,
+    pub(super) commands: Option<SyncSender<Command>>,
     parts: AtomicU64,
     previews: Previews,
     /// The last snapshot as JSON, so that many readers cost no more than one.
@@ -68,7 +68,9 @@ impl App {
     }
 
     fn look(&self) -> Snapshot {
-        Snapshot::take(&self.board, &self.telemetry, &self.limits)
+        let mut snapshot = Snapshot::take(&self.board, &self.telemetry, &self.limits);
+        snapshot.products.commands = self.commands.is_some();
+        snapshot
     }
 
     /// Whether everything is well, and the snapshot as JSON; at most a tenth of a second old.
@@ -110,6 +112,8 @@ pub(super) fn router(app: &Arc<App>, peer: IpAddr) -> Router {
         .route("/events", get(events))
         .route("/preview/{stream}", get(preview))
         .route("/trigger", post(trigger))
+        .route("/products", get(products::products))
+        .route("/product", post(products::product))
         .route("/reload", post(|app: State<Arc<App>>| command(app, Command::Reload)))
         .route("/rollback", post(|app: State<Arc<App>>| command(app, Command::Rollback)))
         .route("/deep-log", post(deep_log))

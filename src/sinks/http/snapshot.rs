@@ -1,13 +1,15 @@
 //! The board at one moment, as the pages and `/healthz` get it.
 
 use super::board::{Board, DeviceView, IncidentNote, Latest, Phase, Recent, Slot, Totals};
+use super::products::Products;
 use crate::decision::Decision;
 use crate::engine::MemoryFigures;
-use crate::guard::{Reason, Severity, Side, Standing, Trust};
+use crate::guard::{Reason, Standing, Trust};
 use crate::sinks::row::write_time;
 use crate::telemetry::{Labels, Metric, Telemetry};
 use crate::units::{BoxPx, milliseconds};
 use serde::Serialize;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// After which silence something counts as failed.
@@ -45,9 +47,20 @@ pub(super) struct Snapshot {
     pub(super) engine: EngineView,
     /// Empty where there is one device.
     devices: Vec<DeviceView>,
+    pub(super) products: ProductsView,
     pub(super) streams: Vec<StreamView>,
     /// The last incidents, newest first.
     incidents: Vec<IncidentNote>,
+}
+
+/// The products by id; none without `[[product]]`.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct ProductsView {
+    active: Option<Arc<str>>,
+    wanted: Option<Arc<str>>,
+    known: Vec<Arc<str>>,
+    /// Whether this run takes commands, so that a page may offer to change over.
+    pub(super) commands: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -145,7 +158,7 @@ impl Snapshot {
         let now = Instant::now();
         let phase = board.phase();
         let heartbeat_age_ms = board.heartbeat_age_ms();
-        let stuck_after = if matches!(phase, Phase::Ready | Phase::Fault) {
+        let stuck_after = if matches!(phase, Phase::Ready | Phase::Fault | Phase::ChangingOver) {
             limits.engine_stuck_after
         } else {
             limits.start_stuck_after
@@ -171,7 +184,7 @@ impl Snapshot {
                 engine.show(&latest);
             }
             engine_fault |=
-                latest.trust == Some(Trust::Fault) && latest.reasons.iter().any(|&reason| is_engine_side(reason));
+                latest.trust == Some(Trust::Fault) && latest.reasons.iter().any(|reason| reason.is_engine_fault());
             let mut view = look.stream(slot, &latest);
             drop(latest);
             view.frames_dropped = telemetry.total(Metric::FramesDropped, Labels::stream(&view.name));
@@ -186,6 +199,7 @@ impl Snapshot {
             ready: phase == Phase::Ready && answering && !engine_fault,
             engine,
             devices: board.devices(),
+            products: board.change_products(|products| ProductsView::of(products)),
             streams,
             incidents: board.incidents(),
         }
@@ -194,6 +208,17 @@ impl Snapshot {
     /// Whether everything is as it should be: `/healthz`.
     pub(super) fn healthy(&self) -> bool {
         self.ready && self.streams.iter().all(|stream| stream.healthy)
+    }
+}
+
+impl ProductsView {
+    fn of(products: &Products) -> Self {
+        ProductsView {
+            active: products.active.clone(),
+            wanted: products.wanted.clone(),
+            known: products.known.iter().map(|place| Arc::clone(&place.id)).collect(),
+            commands: false,
+        }
     }
 }
 
@@ -285,6 +310,7 @@ impl Look<'_> {
             (_, StreamState::Silent) => Some(("silent", latest.answered)),
             (_, StreamState::Waiting) => Some(("starting", None)),
             (Phase::Fault, _) => Some(("engine_error", latest.answered)),
+            (Phase::ChangingOver, _) => Some((Reason::Changeover.name(), latest.answered)),
             _ => None,
         };
         if let Some((because, since)) = obstacle {
@@ -298,7 +324,7 @@ impl Look<'_> {
             Some(Decision::Pass) => (Word::Pass, because, latest.decision_since),
             Some(Decision::Reject) => (Word::Reject, because, latest.decision_since),
             Some(Decision::NotInspected) => (Word::NotInspected, because.or(Some("late")), latest.decision_since),
-            None if slot.setup.has_rule => (Word::NotInspected, Some("no_part"), latest.trust_since),
+            None if slot.has_rule() => (Word::NotInspected, Some("no_part"), latest.trust_since),
             None if latest.trust == Some(Trust::Suspect) => (Word::Check, because, latest.trust_since),
             None => (Word::Running, None, latest.trust_since),
         }
@@ -352,11 +378,6 @@ fn boxes(latest: &Latest) -> Vec<DetectionView> {
         edges: detection.edges,
     };
     latest.detections.iter().take(BOXES_LISTED).map(view).collect()
-}
-
-/// Reasons that speak against the engine itself, not against the picture or the pace of the line.
-fn is_engine_side(reason: Reason) -> bool {
-    reason.side() == Side::Engine && reason.severity() == Severity::Hard && reason != Reason::Late
 }
 
 pub(super) fn time_text(time: Option<SystemTime>) -> Option<String> {

@@ -5,26 +5,34 @@ use crate::aside::AsideFile;
 use crate::bundle::Bundle;
 use crate::error::Result;
 use crate::run::service::Service;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The copy of the last bundle that worked, in the state folder.
+/// The copy of the last bundle that worked, in the state folder; with products, one a bundle file: `last_good.ID.edge`.
 const LAST_GOOD: &str = "last_good.edge";
 
 impl Service<'_> {
-    /// The last good bundle of an earlier run, when there is one that fits.
+    fn last_good_file(&self, place: usize) -> Option<PathBuf> {
+        let path = &self.shelf.places[place].path;
+        let product = self.options.service.products.list.iter().find(|product| product.bundle == *path);
+        let name = product.map_or_else(|| LAST_GOOD.to_owned(), |product| format!("last_good.{}.edge", product.id));
+        Some(self.options.service.state.as_ref()?.join(name))
+    }
+
+    /// The last good bundles of an earlier run, as far as they fit.
     pub(in crate::run::service) fn find_last_good(&mut self) {
-        let Some(path) = self.options.service.state.as_ref().map(|state| state.join(LAST_GOOD)) else { return };
-        if !path.is_file() {
-            return;
-        }
-        match self.source.open(&path) {
-            Ok(bundle) if bundle.id() == self.bundle.id() => {}
-            Ok(bundle) => match check_compatible(self.bundle.manifest(), bundle.manifest()) {
-                Ok(()) => self.set_last_good(Some(Arc::new(bundle))),
-                Err(error) => log::info!("the last good bundle does not fit any more: {}", error.message()),
-            },
-            Err(error) => log::warn!("the last good bundle cannot be used: {error}"),
+        for place in 0..self.shelf.places.len() {
+            let Some(path) = self.last_good_file(place).filter(|path| path.is_file()) else { continue };
+            let running = Arc::clone(&self.shelf.places[place].bundle);
+            match self.source.open(&path) {
+                Ok(bundle) if bundle.id() == running.id() => {}
+                Ok(bundle) => match check_compatible(running.manifest(), bundle.manifest()) {
+                    Ok(()) if place == self.shelf.active => self.set_last_good(Some(Arc::new(bundle))),
+                    Ok(()) => self.shelf.places[place].last_good = Some(Arc::new(bundle)),
+                    Err(error) => log::info!("the last good bundle does not fit any more: {}", error.message()),
+                },
+                Err(error) => log::warn!("the last good bundle cannot be used: {error}"),
+            }
         }
     }
 
@@ -33,8 +41,8 @@ impl Service<'_> {
         self.ladder.resources(self.last_good.is_some(), self.source.devices().saturating_sub(1));
     }
 
-    pub(super) fn keep_copy(&self, bundle: &Arc<Bundle>) {
-        let Some(path) = self.options.service.state.as_ref().map(|state| state.join(LAST_GOOD)) else { return };
+    pub(in crate::run::service) fn keep_copy(&self, bundle: &Arc<Bundle>, place: usize) {
+        let Some(path) = self.last_good_file(place) else { return };
         let bundle = Arc::clone(bundle);
         let copy = move || {
             if let Err(error) = copy_to(&bundle, &path) {

@@ -1,6 +1,6 @@
 //! A bundle is opened, checked against the running one and loaded on a thread of its own.
 
-use super::{Refusal, Stage};
+use super::{Load, Refusal, Stage};
 use crate::bundle::Bundle;
 use crate::bundle::manifest::Manifest;
 use crate::error::{Error, Result};
@@ -12,15 +12,13 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 impl Service<'_> {
-    pub(super) fn begin_reload(&mut self) {
-        if !matches!(self.reloader.stage, Stage::Idle) {
-            return self.refuse(None, &Error::usage("another bundle is being looked at"));
-        }
+    pub(super) fn begin_reload(&mut self, place: usize) {
         if let Some(kind) = self.memory.alarm() {
             return self.refuse(None, &Error::usage(format!("the {kind}'s memory is short")));
         }
-        let path = self.reloader.file.path().to_owned();
-        let (running, failed) = (Arc::clone(&self.bundle), self.reloader.failed.clone());
+        let path = self.shelf.places[place].path.clone();
+        let running = if place == self.shelf.active { &self.bundle } else { &self.shelf.places[place].bundle };
+        let (running, failed) = (Arc::clone(running), self.reloader.failed.clone());
         let open = move |source: &dyn EngineSource| {
             let bundle = source.open(&path).map_err(|error| Refusal { id: None, error })?;
             let id = bundle.id().to_owned();
@@ -34,12 +32,18 @@ impl Service<'_> {
             check_compatible(running.manifest(), bundle.manifest()).map_err(refusal)?;
             Ok(Some(Arc::new(bundle)))
         };
-        self.load_beside(open);
+        self.load_beside(place, open);
+    }
+
+    /// Loads a bundle that is open already, for a place on the shelf.
+    pub(in crate::run::service) fn load_for_shelf(&mut self, place: usize, bundle: Arc<Bundle>) {
+        self.load_beside(place, move |_| Ok(Some(bundle)));
     }
 
     /// Loads on a thread of its own while the running engine answers.
     pub(super) fn load_beside(
         &mut self,
+        place: usize,
         open: impl FnOnce(&dyn EngineSource) -> Result<Option<Arc<Bundle>>, Refusal> + Send + 'static,
     ) {
         let (send, receive) = sync_channel(1);
@@ -54,7 +58,7 @@ impl Service<'_> {
             drop(send.send(loaded));
         };
         match std::thread::Builder::new().name("reload".into()).spawn(work) {
-            Ok(_detached) => self.reloader.stage = Stage::Loading(receive),
+            Ok(_detached) => self.reloader.stage = Stage::Loading(Load { outcome: receive, place, device }),
             Err(error) => self.refuse(None, &Error::unexpected("the loading thread cannot be started").because(error)),
         }
     }

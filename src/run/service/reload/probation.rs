@@ -30,6 +30,7 @@ impl Service<'_> {
         let rolled_back = std::mem::take(&mut self.rolling_back);
         let id = ready.bundle.id().to_owned();
         self.drop_before();
+        let stands = self.prove_before_parting(inspector);
         let old_limit = self.call_limit;
         let (host, old_prover) = match self.install(inspector, ready) {
             Ok(before) => before,
@@ -38,7 +39,6 @@ impl Service<'_> {
                 return Ok(());
             }
         };
-        self.ledger.proved();
         if rolled_back {
             drop(host);
             self.reloader.remember_failed(Some(old_bundle.id().to_owned()));
@@ -46,10 +46,14 @@ impl Service<'_> {
             self.settle(Settled::RolledBack("asked for by hand".into()));
             return Ok(());
         }
-        let until = Instant::now() + self.options.service.reload.probation;
-        let before = Before { bundle: Arc::clone(&old_bundle), host, prover: old_prover, call_limit: old_limit, until };
-        self.reloader.before = Some(before);
-        self.keep_copy(&old_bundle);
+        if stands {
+            self.keep_before(Arc::clone(&old_bundle), host, old_prover, old_limit);
+        } else {
+            // The new engine is proved; the old one is no way back.
+            self.board.set_phase(Phase::Ready);
+            host.close(CLOSE_LIMIT);
+        }
+        self.keep_copy(&old_bundle, self.shelf.active);
         self.set_last_good(Some(old_bundle));
         self.settle(Settled::Swapped(id));
         Ok(())
@@ -63,7 +67,12 @@ impl Service<'_> {
         self.reloader.before = None;
     }
 
-    fn drop_before(&mut self) {
+    fn keep_before(&mut self, bundle: Arc<Bundle>, host: Host, prover: Prover, call_limit: Duration) {
+        let until = Instant::now() + self.options.service.reload.probation;
+        self.reloader.before = Some(Before { bundle, host, prover, call_limit, until });
+    }
+
+    pub(in crate::run::service) fn drop_before(&mut self) {
         if let Some(before) = self.reloader.before.take() {
             before.host.close(CLOSE_LIMIT);
         }
@@ -123,6 +132,6 @@ impl Service<'_> {
             return self.refuse(None, &Error::usage("there is no bundle to go back to"));
         };
         self.rolling_back = true;
-        self.load_beside(move |_| Ok(Some(bundle)));
+        self.load_beside(self.shelf.active, move |_| Ok(Some(bundle)));
     }
 }

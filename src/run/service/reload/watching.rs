@@ -33,10 +33,6 @@ impl Watching {
         Watching { path: path.to_owned(), seen: FileMark::of(path), resting: None, looked: Instant::now() }
     }
 
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Whether the file has changed and rested since; asked at most ten times a second.
     pub(super) fn has_changed(&mut self, rest: Duration) -> bool {
         if self.looked.elapsed() < rest.min(Duration::from_millis(100)) {
