@@ -78,12 +78,17 @@ pub fn estimate(model: &Model, about: &Circumstances<'_>) -> Result<MemoryInputs
             cap: anchors.min(count32(crate::engine::candidates::CAP)),
             ahead: false,
         },
-        overhead: if about.kind == PlatformKind::Discrete { DISCRETE_OVERHEAD } else { Bytes(0) },
+        overhead: overhead(about.kind),
         libraries: Bytes(0),
         contexts: 1,
         budget: about.budget,
         alarm_percent: about.alarm_percent,
     })
+}
+
+/// CUDA context, kernels and libraries, once for the process; 0 where nothing was measured.
+pub fn overhead(kind: PlatformKind) -> Bytes {
+    if kind == PlatformKind::Discrete { DISCRETE_OVERHEAD } else { Bytes(0) }
 }
 
 /// Most elements that are alive at once when the graph runs in order and nothing is kept longer than needed.

@@ -30,6 +30,7 @@ mod pin;
 mod precision;
 mod prepare;
 mod quantized;
+pub mod sweep;
 mod unchanged;
 pub mod watcher;
 mod weights;

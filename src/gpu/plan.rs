@@ -236,13 +236,15 @@ impl MemoryInputs {
         }
     }
 
-    fn with_batch(&self, batch: u32) -> MemoryInputs {
+    /// The same at another batch, scaled.
+    pub(crate) fn with_batch(&self, batch: u32) -> MemoryInputs {
         let mut inputs = self.scaled(batch.into(), self.shape.batch.into());
         inputs.shape.batch = batch;
         inputs
     }
 
-    fn with_longer_side(&self, longer: u32) -> MemoryInputs {
+    /// The same with another longer side of the input, scaled by area.
+    pub(crate) fn with_longer_side(&self, longer: u32) -> MemoryInputs {
         let now = self.shape.width.max(self.shape.height);
         let side = |length: u32| (length * longer / now.max(1)).next_multiple_of(32);
         let (width, height) = (side(self.shape.width), side(self.shape.height));

@@ -90,13 +90,22 @@ impl<'a> Gate<'a> {
     /// Runs `model` over every picture and judges it.
     pub(super) fn judge(&mut self, model: &[u8], emulate_half: bool, watcher: &mut dyn Watcher) -> Result<Judged> {
         let candidate = self.answers(model, emulate_half, "gate, candidate", watcher)?;
-        let (before, after) = (self.at_thresholds(&self.original), self.at_thresholds(&candidate));
+        Ok(self.compare(&candidate, if emulate_half { "graph in half arithmetic" } else { "graph" }))
+    }
+
+    /// The original held against itself: only its own figures say something.
+    pub(super) fn judge_original(&self) -> GateResult {
+        self.compare(&self.original, "graph").result
+    }
+
+    fn compare(&self, candidate: &[Vec<Detection>], judged: &str) -> Judged {
+        let (before, after) = (self.at_thresholds(&self.original), self.at_thresholds(candidate));
         let truth = match &self.truth {
             Some(truth) => truth.clone(),
             None => before.iter().map(|answers| answers.iter().map(as_truth).collect()).collect(),
         };
         let original = self.figures(&truth, &self.original, &before);
-        let figures = self.figures(&truth, &candidate, &after);
+        let figures = self.figures(&truth, candidate, &after);
         let operating::Compared { shift, pictures: by_picture, scores } =
             operating::shift(&before, &after, count32(self.prepared.classes.len()));
         let mut worst: Vec<usize> = (0..by_picture.len()).collect();
@@ -106,7 +115,7 @@ impl<'a> Gate<'a> {
         });
         let checks = limits::judge(&original, &figures, &self.limits);
         let result = GateResult {
-            judged: if emulate_half { "graph in half arithmetic" } else { "graph" }.to_owned(),
+            judged: judged.to_owned(),
             backend: self.backend.clone(),
             pictures: count(self.pictures.len()),
             pictures_sha256: self.pictures.set_hash(),
@@ -116,7 +125,7 @@ impl<'a> Gate<'a> {
             shift,
             checks,
         };
-        Ok(Judged { result, worst, scores, candidate: after })
+        Judged { result, worst, scores, candidate: after }
     }
 
     fn figures(&self, truth: &[Vec<Truth>], all: &[Vec<Detection>], at_thresholds: &[Vec<Detection>]) -> Figures {

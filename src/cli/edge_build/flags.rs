@@ -1,5 +1,6 @@
 //! Flags as typed. Their help texts are the reference of the command line.
 
+use super::sweep::SweepFlags;
 use crate::build::compile::Wishes;
 use crate::config::precision::{Border, Calibrator};
 use crate::engine::cpu::{CpuBackend, CpuOptions};
@@ -17,7 +18,7 @@ use std::time::Duration;
     version,
     arg_required_else_help = true,
     args_conflicts_with_subcommands = true,
-    after_help = "Exit codes: 0 done, 2 usage or recipe, 3 model or bundle refused, 5 accuracy gate failed, 6 pictures cannot be read, \
+    after_help = "Exit codes: 0 done, 2 usage or recipe, 3 model or bundle refused, 4 does not fit the memory budget, 5 accuracy gate failed, 6 pictures cannot be read, \
                   9 time limit, 10 this machine lacks something, 11 output cannot be written, 130 interrupted. \
                   EDGE_LOG=info shows more."
 )]
@@ -66,6 +67,8 @@ pub enum Command {
         #[arg(long, value_name = "DIR")]
         tensorrt_dir: Option<PathBuf>,
     },
+    /// Compare sizes, precisions and batches: memory, fit, accuracy, time
+    Sweep(SweepFlags),
     /// Put a plan that somebody else made into a bundle, on the machine that runs it
     Wrap(WrapFlags),
     /// Sign a bundle and its plans, for `edge-run --trust`
@@ -284,11 +287,11 @@ fn border(text: &str) -> Result<Border, String> {
     text.parse().map_err(|error: crate::error::Error| error.message().to_owned())
 }
 
-fn calibrator(text: &str) -> Result<Calibrator, String> {
+pub(super) fn calibrator(text: &str) -> Result<Calibrator, String> {
     text.parse().map_err(|error: crate::Error| error.message().to_owned())
 }
 
-fn flavour(text: &str) -> Result<Flavour, String> {
+pub(super) fn flavour(text: &str) -> Result<Flavour, String> {
     text.parse().map_err(|error: crate::Error| error.message().to_owned())
 }
 
@@ -300,7 +303,7 @@ fn bytes(text: &str) -> Result<Bytes, String> {
 }
 
 /// `90s`, `20m`, `1h`, or seconds.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let (number, seconds) = match text.strip_suffix(['s', 'm', 'h']) {
         Some(number) if text.ends_with('h') => (number, 3600.0),
         Some(number) if text.ends_with('m') => (number, 60.0),
@@ -314,7 +317,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A number from 0 to 1.
-fn unit(text: &str) -> Result<f32, String> {
+pub(super) fn unit(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
         _ => Err("expected a number from 0 to 1".to_owned()),

@@ -9,11 +9,13 @@ mod outcome;
 mod progress;
 mod read_back;
 mod sign;
+mod sweep;
 mod targets;
 mod verify;
 mod wrap;
 
 pub use flags::{BuildFlags, Command, Flags};
+pub use sweep::SweepFlags;
 
 use super::{StopRequest, Terminal};
 use crate::build::assemble;
@@ -39,6 +41,7 @@ pub fn run(flags: Flags, terminal: &mut Terminal) -> Result<()> {
         Some(Command::ReadBack { bundle, plan, tensorrt_dir }) => {
             read_back::run(&bundle, &plan, tensorrt_dir, terminal)
         }
+        Some(Command::Sweep(flags)) => sweep::run(&flags, terminal),
         Some(Command::Wrap(flags)) => wrap::run(flags, terminal),
         None => build(&flags.build, terminal),
     }

@@ -113,7 +113,7 @@ fn lay_precision_over(recipe: &mut Recipe, flags: &PrecisionFlags) {
 }
 
 /// `N` for a square, `WIDTHxHEIGHT` for all else.
-fn size(given: &ImageSize) -> Result<SizePx> {
+pub(super) fn size(given: &ImageSize) -> Result<SizePx> {
     let text = given.to_string();
     let (width, height) = text.split_once(['x', 'X', '×']).unwrap_or((&text, &text));
     let side = |text: &str| text.trim().parse::<u32>().ok().filter(|side| (1..=16_384).contains(side));
