@@ -19,6 +19,7 @@ pub mod inject;
 pub mod inspector;
 mod keeper;
 mod kept;
+mod known;
 pub mod ledger;
 pub mod machine;
 mod memory;

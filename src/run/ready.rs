@@ -7,6 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::frame::{Frame, Picture};
 use crate::run::Options;
 use crate::run::host::{Host, Loader, Trouble};
+use crate::run::known::KnownHere;
 use crate::run::product;
 use crate::run::source::EngineSource;
 use crate::sinks::http::{Board, Phase};
@@ -64,6 +65,14 @@ impl Loading<'_> {
         let tick = self.tick;
         let mut host = Host::start(self.loader(&bundle), LOAD_LIMIT, tick)?;
         let load_ms = milliseconds(since.elapsed());
+        let mut known = self.options.service.state.as_deref().map(|state| {
+            let device = self.source.device_label(self.device);
+            let half = self.options.cpu.emulate_half.to_string();
+            KnownHere::of(state, &bundle, &device, host.info(), &[("emulate_half", half)])
+        });
+        if let (Some(known), None) = (&mut known, self.before) {
+            known.fill(&mut prover);
+        }
         self.show(Phase::WarmingUp);
         let warming = Instant::now();
         warm_up(&mut host, manifest.input.size, FIRST_CALL_LIMIT, tick)?;
@@ -81,8 +90,15 @@ impl Loading<'_> {
             bundle,
         };
         let proving = Instant::now();
-        let (_, slowest) = prove_all(&mut ready.host, &mut ready.prover, FIRST_CALL_LIMIT, tick, true)
-            .map_err(|error| at_start(error, &ready.bundle))?;
+        let (_, slowest) = prove_all(&mut ready.host, &mut ready.prover, FIRST_CALL_LIMIT, tick, true).map_err(
+            |error| match &known {
+                Some(known) => at_start(known.explain(error), &ready.bundle),
+                None => at_start(error, &ready.bundle),
+            },
+        )?;
+        if let Some(known) = &known {
+            known.keep(&ready.prover);
+        }
         ready.proved_at = SystemTime::now();
         ready.proof_ms = milliseconds(proving.elapsed());
         let frames = u32::try_from(ready.prover.len()).unwrap_or(u32::MAX).max(1);

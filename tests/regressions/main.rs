@@ -25,6 +25,7 @@ mod dynamic_export;
 mod fault_table;
 mod guard_simulated_day;
 mod incidents;
+mod known_answers;
 mod line;
 mod line_heals;
 mod n01_half_precision_border;

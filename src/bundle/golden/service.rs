@@ -95,6 +95,26 @@ impl Prover {
         }
     }
 
+    /// In the message of an error that comes from the comparison with this machine's own answers.
+    pub const OWN_ANSWER: &str = "this machine's own first answer";
+
+    /// This machine's own answers by the name of their picture, to be kept; `None` while one of them is not known.
+    pub fn own_answers(&self) -> Option<Vec<(String, Answer)>> {
+        self.frames.iter().map(|known| Some((known.name.clone(), known.here.clone()?))).collect()
+    }
+
+    /// Binds this prover to answers that were kept; `false`, and nothing changed, when they are not for its pictures.
+    pub fn adopt(&mut self, answers: Vec<(String, Answer)>) -> bool {
+        let fit = answers.len() == self.frames.len()
+            && answers.iter().zip(&self.frames).all(|((name, _), known)| *name == known.name);
+        if fit {
+            for (known, (_, answer)) in self.frames.iter_mut().zip(answers) {
+                known.here = Some(answer);
+            }
+        }
+        fit
+    }
+
     /// Number of golden frames.
     pub fn len(&self) -> usize {
         self.frames.len()
@@ -169,9 +189,9 @@ impl Prover {
         let Some(here) = &known.here else {
             return Ok((Agreement { corner_px: coarse.corner_px, score: coarse.score, exact: false }, answer));
         };
-        let exact = comparison(&self.exact).compare(here, &answer).map_err(|error| {
-            Error::new(error.kind(), format!("{} (this machine's own answer at the start)", named(error).message()))
-        })?;
+        let exact = comparison(&self.exact)
+            .compare(here, &answer)
+            .map_err(|error| Error::new(error.kind(), format!("{} ({})", named(error).message(), Self::OWN_ANSWER)))?;
         Ok((Agreement { corner_px: exact.corner_px, score: exact.score, exact: true }, answer))
     }
 }
