@@ -61,3 +61,14 @@ fn the_flags_in_the_readme_exist() {
     }
     assert!(seen >= 4, "{seen} flags");
 }
+
+/// What was never run on hardware says so, for every flavour.
+#[test]
+fn the_readme_says_of_each_flavour_what_ran_where() {
+    let text = std::fs::read_to_string(project().join("README.md")).unwrap();
+    for flavour in ["trt8", "trt10", "trt11", "rtx", "cpu"] {
+        let row = text.lines().find(|line| line.starts_with(&format!("| `{flavour}` |"))).unwrap();
+        assert_eq!(row.matches('|').count(), 5, "{row}");
+        assert!(row.contains("untested on hardware"), "{row}");
+    }
+}
