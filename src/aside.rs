@@ -32,6 +32,7 @@ impl AsideFile {
         let Some(name) = target.file_name() else {
             return Err(Error::output("found no file name, expected one").at(target.display()));
         };
+        remove_leftovers(folder_of(&target), &name.to_string_lossy());
         let aside = folder_of(&target).join(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
         let create = || OpenOptions::new().write(true).create_new(true).open(&aside);
         let file = match create() {
@@ -42,6 +43,8 @@ impl AsideFile {
             other => other,
         }
         .map_err(|error| cannot_write(&target, error))?;
+        // Held for as long as it is written: nobody takes it for a leftover. Not every file system has locks.
+        let _held = file.try_lock();
         Ok(AsideFile { target, aside, file: Some(file) })
     }
 
@@ -107,6 +110,25 @@ pub fn cannot_write(target: &Path, error: io::Error) -> Error {
     Error::output("the file cannot be written").because(error).at(target.display()).hint(hint)
 }
 
+/// Removes what killed processes have left of `name`: files that nobody holds, of processes that are gone.
+fn remove_leftovers(folder: &Path, name: &str) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let found = entry.file_name();
+        let number = found.to_string_lossy().strip_prefix(&format!(".{name}.")).and_then(|rest| {
+            rest.strip_suffix(".part")
+                .filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+                .map(str::to_owned)
+        });
+        let Some(number) = number.filter(|number| !Path::new("/proc").join(number).exists()) else { continue };
+        let path = entry.path();
+        if OpenOptions::new().write(true).open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
+            log::debug!("{}: left by process {number}, removed", path.display());
+            let _removed = std::fs::remove_file(&path);
+        }
+    }
+}
+
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -136,6 +158,26 @@ mod tests {
         drop(file);
         assert_eq!(std::fs::read(&target).unwrap(), b"old");
         assert_eq!(names(folder.path()), ["x.edge"]);
+    }
+
+    #[test]
+    fn what_killed_processes_left_is_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let gone = u32::MAX;
+        let own = std::process::id();
+        for name in [format!(".x.edge.{gone}.part"), format!(".y.edge.{gone}.part"), ".x.edge.own.part".into()] {
+            std::fs::write(folder.path().join(name), "half").unwrap();
+        }
+        let held = folder.path().join(format!(".x.edge.{}.part", gone - 1));
+        let held_file = File::create(&held).unwrap();
+        held_file.try_lock().unwrap();
+        let mut file = AsideFile::create(&folder.path().join("x.edge")).unwrap();
+        file.write_all(b"whole").unwrap();
+        file.commit().unwrap();
+        let left = [format!(".x.edge.{}.part", gone - 1), ".x.edge.own.part".into(), format!(".y.edge.{gone}.part")];
+        let mut expected: Vec<String> = left.into_iter().chain(["x.edge".into()]).collect();
+        expected.sort();
+        assert_eq!(names(folder.path()), expected, "own process: {own}");
     }
 
     #[test]

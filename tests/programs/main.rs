@@ -14,6 +14,7 @@ mod build_wrap;
 mod ci_examples;
 mod dashboard;
 mod documents;
+mod killed;
 mod run_bad_input;
 mod run_bench;
 mod run_camera;

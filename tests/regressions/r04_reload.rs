@@ -254,26 +254,23 @@ fn cycles_of_good_bad_and_truncated_bundles_leave_one_engine() {
     line.options.service.reload.shadow_frames = 2;
     line.options.service.reload.probation = Duration::ZERO;
     line.options.output.file = None;
-    let kept: Vec<_> = [0.1, 0.2, 25.0].into_iter().zip(["a", "b", "c"]).collect();
-    for (bias, name) in &kept {
-        write_bundle(&line.path(name), *bias, |_| {});
+    for (bias, name) in [(0.1, "a"), (0.2, "b"), (25.0, "c")] {
+        write_bundle(&line.path(name), bias, |_| {});
     }
     let source = CannedSource { period: Duration::from_millis(1), ..CannedSource::new() };
     let running = Running::start(line, source);
-    let path = running.line.options.bundle.clone();
     let (mut swapped, mut refused, mut threads) = (0, 0, 0);
     for cycle in 0..cycles {
-        let name = ["a", "c", "b", "b"][cycle % 4];
-        let mut bytes = std::fs::read(running.line.path(name)).unwrap();
-        if cycle % 4 == 3 {
-            bytes.truncate(bytes.len() * (cycle % 97) / 97);
+        // Good and bad ones in turn; of the bad ones, another kind each time.
+        let good = cycle % 2 == 0;
+        match (good, cycle / 2 % 8) {
+            (true, turn) => put_bytes(&running.line, &std::fs::read(running.line.path(["a", "b"][turn % 2])).unwrap()),
+            (false, kind) => put_bad(&running.line, kind, cycle),
         }
-        std::fs::write(running.line.path("next"), bytes).unwrap();
-        std::fs::rename(running.line.path("next"), &path).unwrap();
-        match running.reload() {
-            Settled::Swapped(_) => swapped += 1,
-            Settled::Refused(_) => refused += 1,
-            other => panic!("cycle {cycle}: {other:?}"),
+        match (good, running.reload()) {
+            (true, Settled::Swapped(_)) => swapped += 1,
+            (false, Settled::Refused(_)) => refused += 1,
+            (_, other) => panic!("cycle {cycle}: {other:?}"),
         }
         running.wait_for("the old engine to go", || running.live.load(Ordering::SeqCst) == 1);
         if cycle == 20 {
@@ -284,6 +281,41 @@ fn cycles_of_good_bad_and_truncated_bundles_leave_one_engine() {
     std::thread::sleep(Duration::from_millis(100));
     assert!(tasks() <= threads + 8, "{} threads after cycle 20, {} at the end", threads, tasks());
     running.end();
+}
+
+fn put_bytes(line: &Line, bytes: &[u8]) {
+    std::fs::write(line.path("next"), bytes).unwrap();
+    std::fs::rename(line.path("next"), &line.options.bundle).unwrap();
+}
+
+/// A bundle that must be refused: other boxes, other classes, another input, an older schema, cut off, one byte changed,
+/// one that cannot be loaded, no bundle at all. `turn` makes each differ from those before.
+fn put_bad(line: &Line, kind: usize, turn: usize) {
+    let bias = 0.3 + turn as f32 * 1e-4;
+    let mut bytes = match kind {
+        0 => std::fs::read(line.path("c")).unwrap(),
+        1..=3 | 6 => {
+            let bias = if kind == 6 { 2000.0 + bias } else { bias };
+            write_bundle(&line.path("bad"), bias, |manifest| match kind {
+                1 => manifest.classes = vec!["scratch".into()],
+                2 => manifest.input.size = edge_trt::units::SizePx::new(32, 64),
+                3 => manifest.schema = 0,
+                _ => {}
+            });
+            std::fs::read(line.path("bad")).unwrap()
+        }
+        7 => b"no bundle".to_vec(),
+        _ => std::fs::read(line.path("b")).unwrap(),
+    };
+    if kind == 4 {
+        bytes.truncate(bytes.len() * (turn % 97) / 97);
+    }
+    if kind == 5 {
+        // In the model, whose hash is in the manifest.
+        let model = bytes.windows(16).position(|window| window == [7; 16]).unwrap();
+        bytes[model + turn % 1000] ^= 1;
+    }
+    put_bytes(line, &bytes);
 }
 
 /// Threads of this process; other tests run beside this one.

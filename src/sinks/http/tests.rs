@@ -363,6 +363,53 @@ fn a_deep_log_is_asked_for_with_the_token() {
 }
 
 #[test]
+fn a_product_is_asked_for_by_id_and_answered_when_it_is_inspected() {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let token = Some("open-sesame-1".to_owned());
+    let bench =
+        bench(HttpOptions { listen: local(), commands: Some(sender), token, ..HttpOptions::default() }, &["cam0"]);
+    let right = "Authorization: Bearer open-sesame-1\r\n";
+    let json = format!("{right}Content-Type: application/json\r\n");
+    let (status, text) = bench.post("/product", &json, r#"{"id":"a"}"#);
+    assert!(status == 404 && text.contains("this run has no products"), "{status} {text}");
+    let place = |id: &str| ProductPlace { id: id.into(), bundle: id.into(), sha256: "ab".into() };
+    bench.board.change_products(|products| {
+        products.known = vec![place("a"), place("b")];
+        products.active = Some("a".into());
+    });
+    assert_eq!(bench.post("/product?id=b", "", "").0, 401, "no token");
+    for (path, body, expected, says) in [
+        ("/product", "", 400, "found no `id`, expected one of: `a`, `b`"),
+        ("/product?id=c", "", 404, "found product `c`, expected one of: `a`, `b`"),
+        ("/product?idd=b", "", 400, "expected `id` alone"),
+        ("/product", r#"{"id":1}"#, 400, "expected a body like"),
+    ] {
+        let (status, text) = bench.post(path, if body.is_empty() { right } else { &json }, body);
+        assert!(status == expected && text.contains(says), "{path} {body}: {status} {text}");
+    }
+    assert!(receiver.try_recv().is_err(), "nothing of that reached the run");
+    let board = Arc::clone(&bench.board);
+    let run = std::thread::spawn(move || {
+        let Ok(Command::Product { product, .. }) = receiver.recv() else { panic!("expected a product") };
+        std::thread::sleep(Duration::from_millis(50));
+        board.change_products(|products| {
+            products.active = Some(Arc::clone(&product));
+            products.changes += 1;
+            products.last = Some(Changed { product, took_ms: 52.5, trouble: None });
+        });
+    });
+    let (status, text) = bench.post("/product", &json, r#"{"id":"b"}"#);
+    assert_eq!((status, text.trim()), (200, r#"{"product":"b","took_ms":52.5,"trouble":null}"#));
+    run.join().unwrap();
+    let listed =
+        bench.send(&format!("GET /products HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{right}\r\n"), None);
+    assert!(
+        listed.contains(r#""active":"b""#) && listed.contains(r#"{"id":"a","bundle":"a","sha256":"ab"}"#),
+        "{listed}"
+    );
+}
+
+#[test]
 fn malformed_requests_harm_nothing() {
     let bench = plain(&["cam0"]);
     let long = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: {}\r\n\r\n", "x".repeat(200_000));

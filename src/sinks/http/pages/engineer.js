@@ -156,6 +156,53 @@ function when(text) {
   return today ? clock(at.getTime()) : at.toLocaleDateString(document.documentElement.lang) + " " + clock(at.getTime());
 }
 
+/** The product that is inspected; where commands are taken, also the change to another one. */
+class Products {
+  constructor(element) {
+    this.element = element;
+    this.active = make("strong");
+    this.choice = make("select");
+    this.choice.setAttribute("aria-label", text("change_to"));
+    this.button = make("button", "", text("change"));
+    this.answer = make("output");
+    element.append(make("label", "", text("product")), this.active, this.choice, this.button, this.answer);
+    element.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.change(this.choice.value);
+    });
+  }
+
+  show(products) {
+    this.element.hidden = products.known.length === 0;
+    const key = JSON.stringify(products.known);
+    if (key !== this.key) {
+      this.key = key;
+      this.choice.replaceChildren(...products.known.map((id) => make("option", "", id)));
+      this.choice.value = products.active;
+    }
+    const wanted = products.wanted && products.wanted !== products.active ? products.wanted : null;
+    say(this.active, wanted ? products.active + " → " + wanted : products.active);
+    const canChange = products.commands && products.known.length > 1;
+    this.choice.hidden = this.button.hidden = !canChange;
+    this.button.disabled = this.busy || wanted !== null || this.choice.value === products.active;
+  }
+
+  async change(id) {
+    if (this.busy || !confirm(text("change_confirm") + " " + id)) return;
+    this.busy = true;
+    say(this.answer, text("changing"));
+    try {
+      const body = JSON.stringify({ id });
+      const answer = await fetch("/product", { method: "POST", headers: { "Content-Type": "application/json" }, body });
+      const words = await answer.text();
+      say(this.answer, answer.ok ? text("changed") + " " + id : words);
+    } catch {
+      say(this.answer, text("lost_connection"));
+    }
+    this.busy = false;
+  }
+}
+
 function pill(element, kind, content) {
   element.dataset.kind = kind;
   say(element, content);
@@ -182,8 +229,11 @@ for (const [address, key] of [["/line", "operator_page"], ["/metrics", "metrics"
 say(find("phase"), text("connecting"));
 const incidents = new Incidents(find("incidents"));
 
+const products = new Products(find("products"));
+
 listen(
   (snapshot) => {
+    products.show(snapshot.products);
     const facts = snapshot.engine;
     const ready = snapshot.ready ? "ready" : snapshot.phase === "ready" ? "not_ready" : "phase_" + snapshot.phase;
     pill(find("phase"), snapshot.ready ? "ready" : "not_ready", text(snapshot.ready ? "phase_ready" : ready));

@@ -20,7 +20,7 @@ class Tile {
     this.picture = new Picture(this.image, name);
     this.started = 0;
     this.element = make("section", "station", null, [
-      make("h1", "", name),
+      (this.title = make("h1", "", name)),
       make("div", "verdict", null, [this.mark, this.word]),
       make("div", "below", null, [
         make("div", "advice", null, [this.todo, this.why, this.hand, this.since]),
@@ -30,8 +30,9 @@ class Tile {
     ]);
   }
 
-  show(stream) {
+  show(stream, product) {
     this.stream = stream;
+    say(this.title, product ? this.name + "  ·  " + product : this.name);
     const started = Date.now() - stream.since_s * 1000;
     if (Math.abs(started - this.started) > 1500) this.started = started;
     this.picture.show(stream.picture && !gone);
@@ -78,7 +79,7 @@ listen(
         tiles.set(stream.name, tile);
         stations.append(tile.element);
       }
-      tiles.get(stream.name).show(stream);
+      tiles.get(stream.name).show(stream, snapshot.products.wanted || snapshot.products.active);
     }
   },
   (silent) => {
