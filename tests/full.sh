@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Everything that is promised, at its full length: the gate, then every test with EDGE_FULL=1 (the whole simulated day,
-# 10,000 parts, 1,000 frames of the sample), the accuracy of the four test models on all 500 pictures, longer fuzzing.
+# 10,000 parts, 1,000 frames of the sample), the accuracy of the four test models on all 500 pictures in FP32, FP16 and INT8, longer
+# fuzzing.
 # Takes hours. Needs what .ci/run needs, and ../shared (or EDGE_SHARED) for models and pictures.
 #   tests/full.sh
 set -euo pipefail
@@ -33,4 +34,7 @@ pcb-yolo11n 0.9442 0.6779
 pcb-yolo26n 0.9218 0.5910
 pcb-yolov10n 0.9179 0.5246
 END
+# What FP16 and INT8 cost, on all pictures and on those that judged nothing (docs/measurements/precision.md).
+tests/check_graphs.sh
+tests/precision_accuracy.sh "$work/precision"
 echo "everything holds"
