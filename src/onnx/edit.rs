@@ -1,10 +1,10 @@
 //! Changes to a graph that keep it whole.
 
-use super::Model;
 use super::index::GraphIndex;
+use super::{Model, node};
 use crate::error::{Error, Result};
 use onnx_protobuf::{GraphProto, ValueInfoProto};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Makes `names` the outputs of the graph and removes what does not lead to them.
 ///
@@ -30,6 +30,34 @@ pub fn keep_outputs(model: &mut Model, names: &[String]) -> Result<()> {
     graph.output = outputs;
     remove_dead_nodes(graph);
     Ok(())
+}
+
+/// Writes out strides and dilations that windows leave to the standard's default, 1: rten knows no default for them. Gives whether
+/// any did.
+pub fn spell_out_windows(model: &mut Model) -> bool {
+    let ranks: HashMap<String, usize> = model
+        .graph()
+        .initializer
+        .iter()
+        .map(|weight| (weight.name.clone(), weight.dims.len().saturating_sub(2)))
+        .collect();
+    let mut changed = false;
+    for node in &mut model.graph_mut().node {
+        let rank = match node.op_type.as_str() {
+            "Conv" | "ConvTranspose" => node.input.get(1).and_then(|weight| ranks.get(weight)).copied(),
+            "MaxPool" | "AveragePool" => node::ints(node, "kernel_shape").ok().flatten().map(<[i64]>::len),
+            _ => None,
+        };
+        let Some(rank) = rank.filter(|rank| (1..=3).contains(rank)) else { continue };
+        let names: &[&str] = if node.op_type == "AveragePool" { &["strides"] } else { &["strides", "dilations"] };
+        for name in names {
+            if node::attribute(node, name).is_none() {
+                node.attribute.push(node::make::ints(name, &vec![1; rank]));
+                changed = true;
+            }
+        }
+    }
+    changed
 }
 
 /// Removes nodes, initialisers and value infos that no output of the graph needs. Gives the number of nodes removed.

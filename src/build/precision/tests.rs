@@ -186,6 +186,19 @@ fn int8_is_the_golden_graph() {
     insta::assert_snapshot!(dump::graph(&built.model));
 }
 
+/// The standard's defaults are spelt out for rten, which knows none (seen with `fp16overflow` of the field cases).
+#[test]
+fn a_convolution_without_attributes_runs_in_rten() {
+    let bare = || {
+        let mut model = network();
+        model.graph_mut().node.iter_mut().for_each(|node| {
+            node.attribute.retain(|attribute| !matches!(attribute.name.as_str(), "strides" | "dilations" | "pads"));
+        });
+        model
+    };
+    assert_eq!(look(bare(), "output0", CpuBackend::Rten), look(network(), "output0", CpuBackend::Rten));
+}
+
 /// INT8 with the rest in half: scales are halves between halves, the tail stays float, TensorRT 8 gets the float graph back.
 #[test]
 fn int8_with_halves_is_the_golden_graph() {

@@ -4,6 +4,7 @@ use super::{InputBuffer, Network, Order, Visit};
 use crate::engine::candidates::{Elements, RawTensor};
 use crate::engine::{ElementType, InputSpec};
 use crate::error::{Error, ErrorKind, Result};
+use crate::onnx;
 use crate::units::index;
 use ::rten::{DataType, Model, ModelOptions, NodeId, RunOptions, ThreadPool, Value, ValueType, ValueView};
 use rten_tensor::{AsView, Layout};
@@ -25,7 +26,10 @@ struct RtenNetwork {
 ///
 /// rten widens 16-bit floats to 32 bits while loading, so such a model takes and gives 32-bit floats here.
 pub(super) fn open(order: Order<'_>) -> Result<Box<dyn Network>> {
-    let model = ModelOptions::with_all_ops().load(order.model.to_vec()).map_err(|error| {
+    let mut graph = onnx::Model::from_bytes(order.model)?;
+    let bytes = if onnx::edit::spell_out_windows(&mut graph) { graph.to_bytes()? } else { order.model.to_vec() };
+    drop(graph);
+    let model = ModelOptions::with_all_ops().load(bytes).map_err(|error| {
         Error::refused("rten cannot read the model")
             .because(error)
             .hint("`--cpu-backend onnxruntime` runs more kinds of models, where that library is installed")
