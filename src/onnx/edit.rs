@@ -32,8 +32,8 @@ pub fn keep_outputs(model: &mut Model, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Writes out strides and dilations that windows leave to the standard's default, 1: rten knows no default for them. Gives whether
-/// any did.
+/// Writes out strides, dilations and paddings that windows leave to the standard's defaults, which rten does not know for all of
+/// them. Gives whether any did.
 pub fn spell_out_windows(model: &mut Model) -> bool {
     let ranks: HashMap<String, usize> = model
         .graph()
@@ -49,10 +49,14 @@ pub fn spell_out_windows(model: &mut Model) -> bool {
             _ => None,
         };
         let Some(rank) = rank.filter(|rank| (1..=3).contains(rank)) else { continue };
-        let names: &[&str] = if node.op_type == "AveragePool" { &["strides"] } else { &["strides", "dilations"] };
-        for name in names {
-            if node::attribute(node, name).is_none() {
-                node.attribute.push(node::make::ints(name, &vec![1; rank]));
+        let padded = node::attribute(node, "auto_pad").is_some();
+        for (name, value, length, applies) in [
+            ("strides", 1, rank, true),
+            ("dilations", 1, rank, node.op_type != "AveragePool"),
+            ("pads", 0, 2 * rank, !padded),
+        ] {
+            if applies && node::attribute(node, name).is_none() {
+                node.attribute.push(node::make::ints(name, &vec![value; length]));
                 changed = true;
             }
         }
