@@ -48,6 +48,9 @@ pub struct GpuConfig {
 pub struct StreamConfig {
     /// Unique name; appears in results, metrics and pages.
     pub name: String,
+    /// The bundle that answers it; without it, the file's `engine`.
+    #[serde(default)]
+    pub engine: Option<PathBuf>,
     /// As after `--source` or `--camera`: `/dev/video0`, a folder, `replay:…`, `sim:…`, `http://…`.
     pub source: String,
     /// `newest` (default for cameras) or `every` (default for files).

@@ -66,6 +66,8 @@ struct OpenPart {
 #[derive(Debug)]
 pub struct PartBook {
     deadline: Option<Duration>,
+    /// Parts have different deadlines: the oldest need not be due first.
+    mixed: bool,
     open: HashMap<Arc<str>, OpenPart>,
     in_order: VecDeque<Arc<str>>,
     recent: HashSet<Arc<str>>,
@@ -87,6 +89,7 @@ impl PartBook {
     pub fn new(deadline: Option<Duration>) -> Self {
         PartBook {
             deadline,
+            mixed: false,
             open: HashMap::new(),
             in_order: VecDeque::new(),
             recent: HashSet::new(),
@@ -104,9 +107,18 @@ impl PartBook {
     /// [`crate::ErrorKind::Usage`] when a part of this id is still open, the id is empty, too long or holds control
     /// characters, or [`PartBook::MOST_OPEN`] parts wait. No part exists then.
     pub fn open(&mut self, id: Option<&str>, triggered: Instant) -> Result<Opened> {
+        self.open_within(id, triggered, self.deadline)
+    }
+
+    /// As [`PartBook::open`], with a deadline of its own.
+    ///
+    /// # Errors
+    /// As [`PartBook::open`].
+    pub fn open_within(&mut self, id: Option<&str>, triggered: Instant, within: Option<Duration>) -> Result<Opened> {
+        self.mixed |= within != self.deadline;
         match self.free_id(id) {
             Ok((id, renamed)) => {
-                let deadline = self.deadline.and_then(|deadline| triggered.checked_add(deadline));
+                let deadline = within.and_then(|deadline| triggered.checked_add(deadline));
                 self.open.insert(Arc::clone(&id), OpenPart { triggered, deadline });
                 self.forget_answered();
                 self.in_order.push_back(Arc::clone(&id));
@@ -119,11 +131,6 @@ impl PartBook {
                 Err(error)
             }
         }
-    }
-
-    /// Deadline of parts that are opened from now on.
-    pub fn set_deadline(&mut self, deadline: Option<Duration>) {
-        self.deadline = deadline;
     }
 
     /// When the open part of this id was triggered.
@@ -160,9 +167,17 @@ impl PartBook {
     /// Closes every part whose deadline lies before `now` as `not_inspected`, oldest first.
     pub fn expire(&mut self, now: Instant) -> Vec<Decided> {
         let mut expired = Vec::new();
-        while let Some(id) = self.oldest() {
-            let due = self.open.get(&id).and_then(|part| part.deadline).is_some_and(|deadline| now > deadline);
-            if !due {
+        let is_due = |open: &HashMap<Arc<str>, OpenPart>, id: &Arc<str>| {
+            open.get(id).and_then(|part| part.deadline).is_some_and(|deadline| now > deadline)
+        };
+        let due_later: Vec<Arc<str>> = if self.mixed {
+            self.in_order.iter().filter(|id| is_due(&self.open, id)).cloned().collect()
+        } else {
+            Vec::new()
+        };
+        let mut due_later = due_later.into_iter();
+        while let Some(id) = due_later.next().or_else(|| self.oldest()) {
+            if !is_due(&self.open, &id) {
                 break;
             }
             if let Some((id, part)) = self.open.remove_entry(&id) {
@@ -508,5 +523,21 @@ mod tests {
         assert_eq!(decided.len(), 10_000);
         assert!(decided.values().all(|&times| times == 1));
         assert!(counts.passed > 1000 && counts.expired > 1000 && counts.late_answers > 100, "{counts:?}");
+    }
+
+    #[test]
+    fn parts_with_deadlines_of_their_own_are_due_by_those() {
+        let start = Instant::now();
+        let mut book = PartBook::new(Some(Duration::from_millis(500)));
+        book.open(Some("slow"), start).unwrap();
+        book.open_within(Some("fast"), start, Some(Duration::from_millis(50))).unwrap();
+        book.open_within(Some("too"), start, Some(Duration::from_millis(60))).unwrap();
+        let expired = |book: &mut PartBook, ms| {
+            book.expire(at(start, ms)).into_iter().map(|decided| decided.part.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(expired(&mut book, 40), Vec::<String>::new());
+        assert_eq!(expired(&mut book, 70), ["fast", "too"]);
+        assert_eq!(expired(&mut book, 600), ["slow"]);
+        assert_eq!(book.waiting(), 0);
     }
 }

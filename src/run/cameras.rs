@@ -56,7 +56,7 @@ impl Beat {
 }
 
 /// Makes the thread's work for the stream with this index.
-type Make<'a> = &'a dyn Fn(usize, Arc<Beat>) -> Stream;
+type Make<'a> = &'a (dyn Fn(usize, Arc<Beat>) -> Stream + Sync);
 
 struct Place {
     beat: Arc<Beat>,

@@ -20,6 +20,8 @@ pub struct Clerk {
 
 #[derive(Debug)]
 struct State {
+    /// One a stream.
+    deadlines: Vec<Duration>,
     book: PartBook,
     stream_of: HashMap<Arc<str>, usize>,
     waiting: Vec<VecDeque<Waiting>>,
@@ -47,9 +49,20 @@ impl Clerk {
 
     /// A clerk for `streams`; parts are due `deadline` after their trigger.
     pub fn new(streams: Vec<StreamName>, deadline: Option<Duration>) -> Self {
+        let deadlines = streams.iter().map(|_| deadline).collect();
+        Self::with_deadlines(streams, deadlines)
+    }
+
+    /// A clerk for `streams`, each with the deadline of its parts.
+    pub fn with_deadlines(streams: Vec<StreamName>, deadlines: Vec<Option<Duration>>) -> Self {
+        let usual = |deadline: Option<Duration>| deadline.unwrap_or(Self::DEFAULT_DEADLINE);
+        let deadlines: Vec<Duration> = deadlines.into_iter().map(usual).collect();
         let waiting = streams.iter().map(|_| VecDeque::new()).collect();
-        let book = PartBook::new(Some(deadline.unwrap_or(Self::DEFAULT_DEADLINE)));
-        Clerk { streams, state: Mutex::new(State { book, stream_of: HashMap::new(), waiting, closed: false }) }
+        let book = PartBook::new(Some(deadlines.first().copied().unwrap_or(Self::DEFAULT_DEADLINE)));
+        Clerk {
+            streams,
+            state: Mutex::new(State { deadlines, book, stream_of: HashMap::new(), waiting, closed: false }),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -138,9 +151,15 @@ impl Clerk {
         self.lock().book.triggered(id).is_some_and(|triggered| triggered < moment)
     }
 
-    /// Parts opened from now on are due `deadline` after their trigger.
-    pub fn set_deadline(&self, deadline: Option<Duration>) {
-        self.lock().book.set_deadline(Some(deadline.unwrap_or(Self::DEFAULT_DEADLINE)));
+    /// Parts of these streams that are opened from now on are due `deadline` after their trigger.
+    pub fn set_deadline(&self, streams: &[usize], deadline: Option<Duration>) {
+        let deadline = deadline.unwrap_or(Self::DEFAULT_DEADLINE);
+        let mut state = self.lock();
+        for &stream in streams {
+            if let Some(of_stream) = state.deadlines.get_mut(stream) {
+                *of_stream = deadline;
+            }
+        }
     }
 
     fn stream_index(&self, stream: Option<&str>) -> Result<usize> {
@@ -162,7 +181,8 @@ impl State {
         if self.closed {
             return Err(Error::usage("the run has ended, no parts are taken"));
         }
-        let opened = self.book.open(id, now)?;
+        let within = self.deadlines.get(stream).copied().unwrap_or(Clerk::DEFAULT_DEADLINE);
+        let opened = self.book.open_within(id, now, Some(within))?;
         self.stream_of.insert(Arc::clone(&opened.tag.id), stream);
         Ok(opened)
     }

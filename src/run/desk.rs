@@ -4,14 +4,16 @@ use super::cameras::Cameras;
 use super::depot::{Batch, Delivery, Depot, Next, Sight, Wanted};
 use super::inspector::{Alarm, Answer, Inspector};
 use super::service::Service;
+use super::station::Quota;
+use super::stop::StopReason;
 use super::teller::RowSender;
 use super::{Outcome, Shared};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::frame::Frame;
 use crate::guard::Trust;
 use crate::sinks::http::Phase;
-use crate::units::count;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 /// Longest wait for a capture or an answer before the loop looks around.
@@ -19,20 +21,45 @@ const PATIENCE: Duration = Duration::from_millis(200);
 
 /// One engine with the streams it serves.
 pub(super) struct Desk<'a, 'b> {
-    pub(super) shared: &'a Shared<'a>,
+    pub(super) shared: Shared<'a>,
     /// The lanes of the depot that it serves.
     pub(super) group: usize,
     pub(super) inspector: Inspector,
     pub(super) service: Service<'a>,
-    pub(super) cameras: &'a mut Cameras<'b>,
+    pub(super) cameras: &'a Mutex<Cameras<'b>>,
     pub(super) depot: &'a Arc<Depot>,
     pub(super) rows: &'a RowSender,
     pub(super) deliveries: &'a [Delivery],
+    pub(super) quota: &'a Quota,
     pub(super) outcome: Outcome,
-    pub(super) answered: u64,
 }
 
-impl Desk<'_, '_> {
+/// Runs the first desk on the calling thread and every further one on a thread of its own; ends when all have. The first
+/// error ends them all.
+pub(super) fn run_all<'scope, 'env, 'a: 'scope, 'b: 'scope>(
+    desks: Vec<Desk<'a, 'b>>,
+    scope: &'scope Scope<'scope, 'env>,
+) -> Result<Outcome> {
+    let mut desks = desks.into_iter();
+    let Some(first) = desks.next() else { return Ok(Outcome::default()) };
+    let others: Vec<_> = desks.map(|desk| scope.spawn(move || desk.run())).collect();
+    let mut ended = vec![first.run()];
+    for other in others {
+        ended.push(other.join().unwrap_or_else(|_| Err(Error::unexpected("an engine's loop has ended early"))));
+    }
+    let mut whole = Outcome::default();
+    for outcome in ended {
+        let Outcome { results, unreadable, incidents, .. } = outcome?;
+        for (trust, count) in results {
+            *whole.results.entry(trust).or_default() += count;
+        }
+        whole.unreadable += unreadable;
+        whole.incidents.extend(incidents);
+    }
+    Ok(whole)
+}
+
+impl<'b> Desk<'_, 'b> {
     /// Answers until the sources end, the count or time is reached, or the run stops. Every capture that went to the engine
     /// has its row then.
     pub(super) fn run(mut self) -> Result<Outcome> {
@@ -40,22 +67,29 @@ impl Desk<'_, '_> {
         self.inspector.rings(Arc::new(move || depot.nudge(group)));
         let ended = self.turns();
         self.land_all(ended.is_err());
+        if ended.is_err() {
+            self.shared.stop.raise(StopReason::Failed);
+        }
+        self.shared.board.retire();
         self.outcome.incidents = self.service.incidents();
         ended.map(|()| self.outcome)
     }
 
     fn turns(&mut self) -> Result<()> {
-        let Shared { options, board, stop, .. } = self.shared;
+        let (options, stop) = (self.shared.options, self.shared.stop.clone());
         let until = options.duration.map(|duration| Instant::now() + duration);
         let mut batch = Batch::new();
-        while !stop.is_raised() && !self.has_all() && until.is_none_or(|until| Instant::now() < until) {
-            board.heartbeat();
-            self.cameras.look();
+        while !stop.is_raised() && !self.quota.is_used_up() && until.is_none_or(|until| Instant::now() < until) {
+            self.shared.board.heartbeat();
+            self.cameras().look();
             self.service.between_frames(&mut self.inspector, self.depot.has_work(self.group))?;
             let ready = self.inspector.collect();
             // With answers there, the engine gets its next batch before they are looked at.
             let patience = if ready.is_some() { Duration::ZERO } else { self.patience() };
-            match self.depot.next(self.group, self.wanted(), patience, &mut batch) {
+            let wanted = self.wanted();
+            let next = self.depot.next(self.group, wanted, patience, &mut batch);
+            self.quota.give_back(wanted.most - batch.len());
+            match next {
                 Next::Batch(closed) => {
                     self.service.set_aside(&mut batch);
                     self.inspector.submit(std::mem::take(&mut batch), closed);
@@ -71,8 +105,8 @@ impl Desk<'_, '_> {
         Ok(())
     }
 
-    fn has_all(&self) -> bool {
-        self.shared.options.frames.is_some_and(|frames| self.answered >= frames)
+    fn cameras(&self) -> MutexGuard<'_, Cameras<'b>> {
+        self.cameras.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn patience(&self) -> Duration {
@@ -81,13 +115,10 @@ impl Desk<'_, '_> {
     }
 
     fn wanted(&self) -> Wanted {
-        let options = self.shared.options;
-        let on_the_way = count(self.inspector.captures_in_flight());
-        let left = options.frames.map_or(u64::MAX, |frames| frames.saturating_sub(self.answered + on_the_way));
         let room = if self.service.holds() { 0 } else { self.inspector.room() };
         Wanted {
-            most: room.min(usize::try_from(left).unwrap_or(usize::MAX)),
-            wait: options.service.batch_wait.unwrap_or_else(|| self.inspector.usual_wait()),
+            most: self.quota.take(room),
+            wait: self.shared.options.service.batch_wait.unwrap_or_else(|| self.inspector.usual_wait()),
             busy: self.inspector.in_flight() > 0,
         }
     }
@@ -105,10 +136,10 @@ impl Desk<'_, '_> {
             }
             *self.outcome.results.entry(row.trust).or_default() += 1;
             self.service.note(&row);
-            self.cameras.note(lane, &row);
+            self.cameras().note(lane, &row);
             let trusted = row.trust != Trust::Fault;
             self.rows.put(row, self.deliveries[lane] == Delivery::Every);
-            self.answered += 1;
+            self.quota.answered();
             gravest = match (gravest, alarm) {
                 (Some(known), Some(new)) if known.cause.is_none() && new.cause.is_some() => Some(new),
                 (known, new) => known.or(new),

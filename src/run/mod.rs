@@ -6,6 +6,7 @@
 
 pub mod baselines;
 pub mod bench;
+mod bring_up;
 mod budget;
 mod cameras;
 pub mod clerk;
@@ -31,6 +32,7 @@ mod ready;
 mod service;
 pub mod source;
 mod state;
+mod station;
 pub mod stop;
 mod stream;
 mod teller;
@@ -43,31 +45,30 @@ use crate::engine::cpu::CpuOptions;
 use crate::engine::tensorrt::GpuOptions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::StreamName;
-use crate::guard::{Guard, Reason, StreamTraits, Trust};
+use crate::guard::{Reason, StreamTraits, Trust};
 use crate::sinks::http::{Board, Command, Phase, StreamSetup, Trigger};
-use crate::sinks::row::{EngineStamp, Row};
+use crate::sinks::row::Row;
 use crate::telemetry::{Labels, Metric, Telemetry};
 use crate::units::milliseconds;
 use baselines::Baselines;
+use bring_up::{Bench, Opened};
 use cameras::{Beat, Cameras};
 use clerk::Clerk;
 use depot::{Delivery, Depot, Work};
 use desk::Desk;
 use incident::Recorder;
-use inspector::{Inspector, Parts, StreamPlace};
+use inspector::StreamPlace;
 use notify::Supervised;
 use present::Present;
-use product::{Judging, Shelf};
 use ready::Loading;
-use service::standby::Standbys;
-use service::{ReadyParts, Service};
 use source::{BundleEngines, EngineSource};
 use state::StateFolder;
+use station::{Quota, Station};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use stop::{StopFlag, StopReason};
 use stream::Stream;
@@ -82,6 +83,8 @@ pub use service::{Incident, ServiceOptions, StandbyLimits};
 pub struct StreamOptions {
     /// Unique name.
     pub name: String,
+    /// The bundle that answers it; `None`: the run's.
+    pub engine: Option<PathBuf>,
     /// Where pictures come from.
     pub spec: SourceSpec,
     /// How frames reach the engine; `None`: newest for live sources, every for files.
@@ -161,98 +164,46 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
     let triggered = options.streams.iter().any(|stream| stream.triggered);
     let live = options.streams.iter().any(|stream| stream.spec.kind() == SourceKind::Live);
 
-    let products = &options.service.products;
-    let product = products.begin_with(options.service.state.as_deref())?;
-    let path = product.map_or(&options.bundle, |place| &products.list[place].bundle);
-    let bundle = Arc::new(source.open(path)?);
-    let mut shelf = Shelf::open(options, &*source, &bundle)?;
-    let manifest = bundle.manifest();
-    let judging = Judging::of(options, product, manifest)?;
-    let has_rule = judging.rule.is_some();
-    let setups = options.streams.iter().zip(&names).map(|(stream, name)| StreamSetup {
+    let stations = Station::all(options)?;
+    station::make_folders(&stations, options.service.state.as_ref())?;
+    let product = options.service.products.begin_with(options.service.state.as_deref())?;
+    let opened_bundles =
+        stations.iter().map(|station| Opened::of(station, product, &*source)).collect::<Result<Vec<_>>>()?;
+    bring_up::fit_together(&opened_bundles, &*source)?;
+    let station_of = Station::of_lanes(&stations, options.streams.len());
+    let rule_of = |station: usize| opened_bundles[station].judging.rule.as_ref();
+    let setups = options.streams.iter().zip(&names).zip(&station_of).map(|((stream, name), &station)| StreamSetup {
         name: Arc::clone(name),
         continuous: !stream.triggered,
-        has_rule,
+        has_rule: rule_of(station).is_some(),
     });
-    let board = Board::new(setups.collect());
+    let board = Board::of_several(setups.collect(), &station_of);
     let _supervised = Supervised::start(&board, live);
-    let clerk = Arc::new(Clerk::new(names.clone(), judging.rule.as_ref().and_then(Rule::deadline)));
+    let deadlines = station_of.iter().map(|&station| rule_of(station).and_then(Rule::deadline));
+    let clerk = Arc::new(Clerk::with_deadlines(names.clone(), deadlines.collect()));
     let outlet = outlet::Outlet::open(&options.output, live, triggered, &board, &telemetry, say)?;
-
     let recorder =
         Recorder::start(options.service.incidents, options.service.state.as_deref(), &names, &board, &telemetry)?;
-    board.set_phase(Phase::Proving);
-    let tick = || board.heartbeat();
-    let loading = Loading { source: &source, options, tick: &tick, device: 0, before: None, show: Some(&board) };
-    let (device, ready) = first_ready(loading, &bundle, say)?;
-    say(&ready.line(since));
-    shelf.fill(options, &source, device, ready.host.memory().reserved, &tick, say)?;
-    let device_stamp = service::device_stamp(&*source, device);
-    let stamp = EngineStamp { product: judging.product.clone(), device: device_stamp, ..ready.stamp() };
-    let present = Present::new(stamp, Some(ready.proved_at), has_rule);
+    let present = Present::unknown();
     let baselines = Baselines::new(options.service.state.as_deref(), options.service.guard, options.streams.len());
-    let streams = options
-        .streams
-        .iter()
-        .zip(&names)
-        .zip(&infos)
-        .enumerate()
-        .map(|(lane, ((stream, name), info))| {
-            let traits = traits(stream, info.as_ref());
-            let home = baselines.home(lane, name, &judging.baseline, bundle.id());
-            Ok(StreamPlace {
-                name: Arc::clone(name),
-                guard: Guard::at(&judging.guard, &manifest.classes, traits, home)?,
-                traits,
-                triggered: is_triggered(stream, info.as_ref()),
-            })
-        })
-        .collect::<Result<Vec<_>>>()?;
-    streams.iter().for_each(|place| say_what_is_off(place, say));
-    let inspector = Inspector::new(Parts {
-        host: ready.host,
-        call_limit: ready.call_limit,
-        echo_every: options.service.echo_every,
-        board: Arc::clone(&board),
-        judging,
-        streams,
-        clerk: Arc::clone(&clerk),
-        present: Arc::clone(&present),
-        telemetry: Arc::clone(&telemetry),
-        recorder: Arc::clone(&recorder),
-        baselines: Arc::clone(&baselines),
-    })?;
-    let clerk_too = Arc::clone(&clerk);
-    let shared = Shared {
-        options,
-        source,
-        telemetry,
-        board,
-        stop: stop.clone(),
-        present,
-        clerk: clerk_too,
-        recorder,
-        baselines,
-    };
-    let standbys = Standbys::start(&shared, &bundle, device)?;
-    standbys.settle(&|| shared.board.heartbeat(), say);
-    let kept = ReadyParts {
-        bundle,
-        prover: ready.prover,
-        call_limit: ready.call_limit,
-        proof_cost: ready.proof_cost,
-        device,
-        standbys,
-        shelf,
-        product,
-    };
-    let service = Service::new(&shared, kept);
+    let stop = stop.clone();
+    let lanes = (0..names.len()).collect();
+    let shared = Shared { options, source, telemetry, board, stop, present, clerk, lanes, recorder, baselines };
+    let streams = bring_up::Streams { names: &names, infos: &infos };
+    let common = bring_up::Common { shared: shared.clone(), streams, since, several: stations.len() > 1 };
+    let mut benches = Vec::new();
+    for (index, (station, opened)) in stations.iter().zip(opened_bundles).enumerate() {
+        let board = shared.board.of_engine(index);
+        let bench = bring_up::bring_up(&common, station, opened, board, say);
+        benches.push(bench.map_err(|error| error.at(station.options.bundle.display()))?);
+    }
     if live {
-        say(&service.line());
+        benches.iter().for_each(|bench| say(&bench.service.line()));
         say(&shared.recorder.line());
     }
-    let run = Run { shared, clerk, names, source_failed: Arc::default() };
-    let outcome = run.until_the_end(inspector, service, opened, outlet);
+    let presents = station_of.iter().map(|&station| Arc::clone(&benches[station].shared.present)).collect();
+    let run = Run { shared, names: names.clone(), presents, station_of, source_failed: Arc::default() };
+    let outcome = run.until_the_end(benches, opened, outlet);
     drop(state);
     outcome
 }
@@ -334,6 +285,7 @@ fn traits(stream: &StreamOptions, info: Option<&SourceInfo>) -> StreamTraits {
 }
 
 /// What the parts of a run share.
+#[derive(Clone)]
 struct Shared<'a> {
     options: &'a Options,
     source: Arc<dyn EngineSource>,
@@ -342,32 +294,38 @@ struct Shared<'a> {
     stop: StopFlag,
     present: Arc<Present>,
     clerk: Arc<Clerk>,
+    /// The streams that are answered; of one bundle its own.
+    lanes: Arc<[usize]>,
     recorder: Arc<Recorder>,
     baselines: Arc<Baselines>,
 }
 
 struct Run<'a> {
     shared: Shared<'a>,
-    clerk: Arc<Clerk>,
     names: Vec<StreamName>,
+    /// Which engine answers, one a stream.
+    presents: Vec<Arc<Present>>,
+    /// The bundle of each stream.
+    station_of: Vec<usize>,
     source_failed: Arc<AtomicBool>,
 }
 
 impl Run<'_> {
     fn until_the_end(
         &self,
-        inspector: Inspector,
-        service: Service<'_>,
+        benches: Vec<Bench<'_>>,
         opened: Vec<Option<Box<dyn Camera>>>,
         outlet: outlet::Outlet,
     ) -> Result<Outcome> {
-        let Shared { options, telemetry, board, stop, present, .. } = &self.shared;
+        let Shared { options, telemetry, board, stop, .. } = &self.shared;
         let deliveries: Vec<Delivery> = options.streams.iter().map(delivery).collect();
-        let depot = Arc::new(Depot::new(&deliveries));
+        let lanes: Vec<_> = deliveries.iter().copied().zip(self.station_of.iter().copied()).collect();
+        let depot = Arc::new(Depot::grouped(&lanes));
         let (rows, teller) = Teller::start(outlet.sinks, Arc::clone(telemetry), stop.clone())?;
-        let blank = Arc::new(Blank { names: self.names.clone(), present: Arc::clone(present) });
+        let blank = Arc::new(Blank { names: self.names.clone(), presents: self.presents.clone() });
         let make = |index: usize, beat| self.stream(index, beat, &depot, &rows, &blank);
-        let mut cameras = Cameras::start(opened, &make, options)?;
+        let cameras = Mutex::new(Cameras::start(opened, &make, options)?);
+        let quota = Quota::new(options.frames);
         board.set_phase(Phase::Ready);
         let mut loop_result = Ok(Outcome::default());
         let mut source_errors = Vec::new();
@@ -383,27 +341,28 @@ impl Run<'_> {
             if let Some(triggers) = outlet.triggers {
                 scope.spawn(move || self.take_triggers(&triggers));
             }
-            let desk = Desk {
-                shared: &self.shared,
-                group: 0,
-                inspector,
-                service,
-                cameras: &mut cameras,
-                depot: &depot,
-                rows: &rows,
-                deliveries: &deliveries,
+            let (depot, rows, deliveries, cameras, quota) = (&depot, &rows, &deliveries[..], &cameras, &quota);
+            let desks = benches.into_iter().enumerate().map(|(group, bench)| Desk {
+                shared: bench.shared,
+                group,
+                inspector: bench.inspector,
+                service: bench.service,
+                cameras,
+                depot,
+                rows,
+                deliveries,
+                quota,
                 outcome: Outcome::default(),
-                answered: 0,
-            };
-            loop_result = desk.run();
+            });
+            loop_result = desk::run_all(desks.collect(), scope);
             self.shared.recorder.finish(loop_result.as_ref().err());
             // Whatever waited is over; open parts are answered before the timer goes.
             board.set_phase(Phase::Stopping);
             let failed = loop_result.is_err() || self.source_failed.load(Ordering::Acquire);
             stop.raise(if failed { StopReason::Failed } else { StopReason::Done });
             drop(depot.close());
-            source_errors.extend(cameras.finish());
-            for unanswered in self.clerk.drain() {
+            source_errors.extend(cameras.lock().unwrap_or_else(PoisonError::into_inner).finish());
+            for unanswered in self.shared.clerk.drain() {
                 rows.put(blank.row(unanswered.stream, Some(unanswered.decided), Reason::Late), true);
             }
             let _ended = timer.join();
@@ -430,7 +389,7 @@ impl Run<'_> {
         rows: &RowSender,
         blank: &Arc<Blank>,
     ) -> Stream {
-        let (rows, clerk, blank) = (rows.clone(), Arc::clone(&self.clerk), Arc::clone(blank));
+        let (rows, clerk, blank) = (rows.clone(), Arc::clone(&self.shared.clerk), Arc::clone(blank));
         let refused = move |work: Box<Work>| {
             let Some(tag) = &work.part else { return };
             if let Some(decided) = clerk.answer(&tag.id, crate::decision::Decision::NotInspected, Instant::now()) {
@@ -444,7 +403,7 @@ impl Run<'_> {
             name: Arc::clone(&self.names[index]),
             spec: self.shared.options.streams[index].spec.clone(),
             depot: Arc::clone(depot),
-            clerk: Arc::clone(&self.clerk),
+            clerk: Arc::clone(&self.shared.clerk),
             board: Arc::clone(&self.shared.board),
             telemetry: Arc::clone(&self.shared.telemetry),
             stop: self.shared.stop.clone(),
@@ -471,7 +430,7 @@ impl Run<'_> {
         const PATIENCE: Duration = Duration::from_millis(100);
         while !self.shared.stop.is_raised() {
             let Ok(trigger) = triggers.recv_timeout(PATIENCE) else { continue };
-            let opened = self.clerk.trigger(Some(&trigger.stream), Some(&trigger.part), trigger.received);
+            let opened = self.shared.clerk.trigger(Some(&trigger.stream), Some(&trigger.part), trigger.received);
             if let Err(error) = opened {
                 log::warn!("trigger of stream {}, part `{}` refused: {error}", trigger.stream, trigger.part);
                 self.shared.telemetry.count(Metric::TriggersRefused, Labels::reason("part_id"));
@@ -503,7 +462,7 @@ impl Run<'_> {
     fn watch_deadlines(&self, rows: &RowSender, blank: &Blank) {
         const EVERY: Duration = Duration::from_millis(10);
         while !self.shared.stop.sleep(EVERY) {
-            for unanswered in self.clerk.expire(Instant::now()) {
+            for unanswered in self.shared.clerk.expire(Instant::now()) {
                 rows.put(blank.row(unanswered.stream, Some(unanswered.decided), Reason::Late), true);
             }
         }
@@ -541,11 +500,12 @@ fn finish(mut outcome: Outcome, stop: &StopFlag, live: bool) -> Result<Outcome> 
 /// Makes rows for parts that nobody answered.
 struct Blank {
     names: Vec<StreamName>,
-    present: Arc<Present>,
+    presents: Vec<Arc<Present>>,
 }
 
 impl Blank {
     fn row(&self, stream: usize, decided: Option<crate::decision::parts::Decided>, reason: Reason) -> Row {
+        let present = &self.presents[stream];
         Row {
             stream: Arc::clone(&self.names[stream]),
             number: None,
@@ -555,15 +515,15 @@ impl Blank {
             reasons: vec![reason],
             observed: Vec::new(),
             standing: Default::default(),
-            decision: decided.as_ref().filter(|_| self.present.has_rule()).map(|decided| decided.decision),
+            decision: decided.as_ref().filter(|_| present.has_rule()).map(|decided| decided.decision),
             age_ms: decided.as_ref().map_or(0.0, |decided| milliseconds(decided.triggered.elapsed())),
             part: decided.map(|decided| decided.part),
-            proved_at: self.present.proved_at(),
+            proved_at: present.proved_at(),
             detections: None,
             boxes_before_nms: 0,
             timings: Default::default(),
             memory: Default::default(),
-            engine: self.present.stamp(),
+            engine: present.stamp(),
             frame: None,
         }
     }

@@ -23,6 +23,12 @@ impl Present {
         Arc::new(Present { state: Mutex::new(State { stamp: Arc::new(stamp), proved_at, has_rule }) })
     }
 
+    /// Of a run whose engines each have their own: no engine answers.
+    pub fn unknown() -> Arc<Self> {
+        let stamp = EngineStamp::default();
+        Self::new(stamp, None, false)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -137,6 +137,8 @@ pub(super) struct Service<'a> {
     suspicious: bool,
     incidents: Vec<Incident>,
     clerk: Arc<Clerk>,
+    /// The streams that this engine answers.
+    lanes: Arc<[usize]>,
     recorder: Arc<Recorder>,
     memory: MemoryWatch,
     reloader: Reloader,
@@ -176,6 +178,7 @@ impl<'a> Service<'a> {
             suspicious: false,
             incidents: Vec::new(),
             clerk: Arc::clone(&shared.clerk),
+            lanes: Arc::clone(&shared.lanes),
             memory: MemoryWatch::new(options.service.memory, Arc::clone(&shared.telemetry), kinds),
             recorder: Arc::clone(&shared.recorder),
             reloader: Reloader::new(&ready.shelf),
@@ -576,7 +579,7 @@ impl<'a> Service<'a> {
 
     /// Rows, parts and pages go by what is put in from now on.
     fn say_what_answers(&self, stamp: EngineStamp, proved_at: Option<SystemTime>, judging: &Judging) {
-        self.clerk.set_deadline(judging.rule.as_ref().and_then(Rule::deadline));
+        self.clerk.set_deadline(&self.lanes, judging.rule.as_ref().and_then(Rule::deadline));
         self.board.set_has_rule(judging.rule.is_some());
         let stamp = EngineStamp { product: judging.product.clone(), ..stamp };
         self.present.change(stamp, proved_at, judging.rule.is_some());

@@ -55,7 +55,7 @@ pub struct Row {
 }
 
 /// Which engine answered; part of every result.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EngineStamp {
     /// Name of the bundle.
     pub bundle: String,

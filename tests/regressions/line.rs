@@ -299,6 +299,7 @@ impl Line {
             bundle,
             streams: vec![StreamOptions {
                 name: "cam0".into(),
+                engine: None,
                 spec: SourceSpec::parse(&format!("replay:{}?loop&fps=1", pictures.display())).unwrap(),
                 delivery: Some(Delivery::Newest),
                 wait: false,

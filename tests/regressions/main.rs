@@ -45,6 +45,7 @@ mod s02_plugin_node;
 mod s03_output_count;
 mod s09_batch_slots;
 mod s11_other_sizes;
+mod several_bundles;
 mod shared_models;
 mod standby_device;
 mod ten_thousand_parts;

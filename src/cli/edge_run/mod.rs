@@ -105,9 +105,10 @@ enum SimCommand {
 /// What to run.
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// The bundle to run [default: the only one in the current folder, engines/ or /etc/edge-trt/]
-    #[arg(long, value_name = "FILE")]
-    engine: Option<PathBuf>,
+    /// The bundle to run; with a stream's name, the one that answers this stream [default: the only one in the current
+    /// folder, engines/ or /etc/edge-trt/]
+    #[arg(long, value_name = "[STREAM=]FILE")]
+    engine: Vec<String>,
     /// A camera: number, /dev path or stable link under /dev/v4l
     #[arg(long, value_name = "[NAME=]CAMERA")]
     camera: Vec<String>,
@@ -310,19 +311,20 @@ fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
         Some(file) => RunConfig::read(file)?,
         None => RunConfig::default(),
     };
-    let streams = match &typed.config {
+    let mut streams = match &typed.config {
         Some(file) => streams_of_config(&config, file)?,
         None => streams_of_flags(&typed)?,
     };
+    let engine = streams::take_engines(&typed.engine, &mut streams)?.or(config.engine);
     let live = streams.iter().any(|stream| stream.spec.kind() == SourceKind::Live);
     let settings = typed.service.or(config.service);
     let (bundle, sample) = match config.products.first() {
-        Some(_) if typed.engine.is_some() => {
+        Some(_) if !typed.engine.is_empty() => {
             return Err(Error::usage("found `--engine` beside `[[product]]`, expected one of them")
                 .hint("leave `--engine` out: every product names its own bundle"));
         }
         Some(first) => (first.bundle.clone(), None),
-        None => the_bundle(typed.engine.or(config.engine), &streams)?,
+        None => the_bundle(engine, &streams)?,
     };
     let trust = settings.trust.as_deref().map(PublicKey::read).transpose()?;
     let mut service = look_after(settings)?;
@@ -365,6 +367,11 @@ fn outputs(file: Option<PathBuf>, save: Option<PathBuf>, config: OutputConfig) -
 /// The bundle asked for; for the simulated line alone the sample; else the only one in the usual folders.
 fn the_bundle(asked: Option<PathBuf>, streams: &[StreamOptions]) -> Result<(PathBuf, Option<SampleBundle>)> {
     if let Some(path) = asked {
+        return Ok((path, None));
+    }
+    if let Some(path) = streams.first().and_then(|stream| stream.engine.clone())
+        && streams.iter().all(|stream| stream.engine.is_some())
+    {
         return Ok((path, None));
     }
     if streams.iter().all(|stream| matches!(stream.spec.place, Place::Sim(_))) {

@@ -6,7 +6,7 @@ use crate::config::run::{RunConfig, StreamConfig, check_names};
 use crate::error::{Error, Result};
 use crate::run::StreamOptions;
 use crate::run::depot::Delivery;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub(super) fn streams_of_flags(typed: &RunArgs) -> Result<Vec<StreamOptions>> {
     let cameras = typed.camera.iter().map(|text| (text, true));
@@ -26,6 +26,7 @@ pub(super) fn streams_of_flags(typed: &RunArgs) -> Result<Vec<StreamOptions>> {
         let name = name.map_or_else(|| format!("{prefix}{}", streams.len()), str::to_owned);
         streams.push(StreamOptions {
             name,
+            engine: None,
             spec,
             delivery: typed.delivery.map(Delivery::from),
             wait: typed.wait,
@@ -38,6 +39,40 @@ pub(super) fn streams_of_flags(typed: &RunArgs) -> Result<Vec<StreamOptions>> {
     }
     check_names(streams.iter().map(|stream| stream.name.as_str()))?;
     Ok(streams)
+}
+
+/// Gives streams the bundles that `--engine STREAM=FILE` names for them. What stands without a stream is the run's bundle.
+pub(super) fn take_engines(typed: &[String], streams: &mut [StreamOptions]) -> Result<Option<PathBuf>> {
+    let mut of_run = None;
+    for text in typed {
+        // A file may have `=` in its name: only the name of a stream stands before one.
+        let named = text.split_once('=').filter(|(name, _)| streams.iter().any(|stream| stream.name == *name));
+        match named {
+            Some((name, file)) => {
+                for stream in streams.iter_mut().filter(|stream| stream.name == name) {
+                    stream.engine = Some(PathBuf::from(file));
+                }
+            }
+            None => {
+                if let (Some(name), file) = named_source(text)
+                    && !Path::new(text).exists()
+                {
+                    let names: Vec<&str> = streams.iter().map(|stream| stream.name.as_str()).collect();
+                    return Err(Error::usage(format!(
+                        "found a bundle for stream `{name}`, expected one of: {}",
+                        names.join(", ")
+                    ))
+                    .at(format!("--engine {text}"))
+                    .hint(format!("give the stream that name: `--source {name}=…`; or drop it: `--engine {file}`")));
+                }
+                if of_run.replace(PathBuf::from(text)).is_some() {
+                    return Err(Error::usage("found two bundles for the whole run, expected one")
+                        .hint("say which stream each of them answers: `--engine left=a.edge --engine right=b.edge`"));
+                }
+            }
+        }
+    }
+    Ok(of_run)
 }
 
 /// `NAME=SOURCE` with a usable name; anything else is a source without a name.
@@ -68,6 +103,7 @@ fn stream_of_config(stream: &StreamConfig) -> Result<StreamOptions> {
     let spec = SourceSpec::parse(&stream.source)?.with_request(stream.camera.clone())?;
     Ok(StreamOptions {
         name: stream.name.clone(),
+        engine: stream.engine.clone(),
         spec,
         delivery: stream.delivery,
         wait: stream.wait,

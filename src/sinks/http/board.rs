@@ -123,6 +123,8 @@ impl Default for Recent {
 
 pub(super) struct Slot {
     pub(super) setup: StreamSetup,
+    /// Number of the engine that answers it.
+    pub(super) engine: usize,
     /// Milliseconds after the start of the board, plus 1; 0 is never.
     pub(super) arrived: AtomicU64,
     has_rule: AtomicBool,
@@ -162,16 +164,51 @@ pub struct IncidentNote {
     pub kept: bool,
 }
 
-/// What the run publishes for pages and health checks; shared by `Arc`.
+/// What the run publishes for pages and health checks; shared by `Arc`. [`Board::of_engine`] is the same board as one of several
+/// engines sees it.
 pub struct Board {
+    shown: Arc<Shown>,
+    /// Whose phase and heartbeat this one says; `None`: all engines'.
+    engine: Option<usize>,
+}
+
+impl std::ops::Deref for Board {
+    type Target = Shown;
+
+    fn deref(&self) -> &Shown {
+        &self.shown
+    }
+}
+
+/// What all views of a board share.
+pub struct Shown {
     pub(super) slots: Vec<Slot>,
     incidents: Mutex<VecDeque<IncidentNote>>,
     pub(super) incident_folder: OnceLock<PathBuf>,
     pub(super) started: Instant,
-    heartbeat: AtomicU64,
-    phase: AtomicU8,
+    engines: Vec<EngineSigns>,
     devices: Mutex<Vec<DeviceView>>,
     products: Mutex<Products>,
+}
+
+/// Where one engine stands, and when its thread last moved.
+#[derive(Debug, Default)]
+struct EngineSigns {
+    heartbeat: AtomicU64,
+    phase: AtomicU8,
+}
+
+impl EngineSigns {
+    /// The heartbeat of an engine whose work is done.
+    const RETIRED: u64 = u64::MAX;
+
+    fn phase(&self) -> Phase {
+        PHASES.get(index(u32::from(self.phase.load(Relaxed)))).copied().unwrap_or(Phase::Starting)
+    }
+
+    fn age_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.heartbeat.load(Relaxed))
+    }
 }
 
 /// One device as the pages show it, where there are several.
@@ -229,22 +266,43 @@ impl Board {
 
     /// A board for these streams, in the phase [`Phase::Starting`].
     pub fn new(streams: Vec<StreamSetup>) -> Arc<Self> {
-        let slot = |setup: StreamSetup| Slot {
+        let engines = vec![0; streams.len()];
+        Self::of_several(streams, &engines)
+    }
+
+    /// As [`Board::new`]; the stream at each place is answered by the engine whose number stands there.
+    pub fn of_several(streams: Vec<StreamSetup>, engine_of: &[usize]) -> Arc<Self> {
+        let engines = engine_of.iter().max().map_or(1, |most| most + 1);
+        let slot = |(place, setup): (usize, StreamSetup)| Slot {
             has_rule: AtomicBool::new(setup.has_rule),
             setup,
+            engine: engine_of.get(place).copied().unwrap_or(0),
             arrived: AtomicU64::new(0),
             latest: Mutex::default(),
         };
-        Arc::new(Board {
-            slots: streams.into_iter().map(slot).collect(),
+        let shown = Arc::new(Shown {
+            slots: streams.into_iter().enumerate().map(slot).collect(),
             incidents: Mutex::default(),
             incident_folder: OnceLock::new(),
             started: Instant::now(),
-            heartbeat: AtomicU64::new(0),
-            phase: AtomicU8::new(0),
+            engines: (0..engines).map(|_| EngineSigns::default()).collect(),
             devices: Mutex::default(),
             products: Mutex::default(),
-        })
+        });
+        Arc::new(Board { shown, engine: None })
+    }
+
+    /// The same board for the engine with this number: phase and heartbeat are those of that engine.
+    pub fn of_engine(&self, engine: usize) -> Arc<Self> {
+        Arc::new(Board { shown: Arc::clone(&self.shown), engine: Some(engine) })
+    }
+
+    fn signs(&self) -> &[EngineSigns] {
+        let all = &self.shown.engines[..];
+        match self.engine {
+            Some(engine) => all.get(engine..=engine).unwrap_or(all),
+            None => all,
+        }
     }
 
     /// Changes what is known of the products.
@@ -252,31 +310,42 @@ impl Board {
         change(&mut self.products.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether there is a decision rule from now on, for every stream.
+    /// Whether there is a decision rule from now on, for every stream of the engine.
     pub fn set_has_rule(&self, has_rule: bool) {
-        self.slots.iter().for_each(|slot| slot.has_rule.store(has_rule, Relaxed));
+        let own = |slot: &&Slot| self.engine.is_none_or(|engine| engine == slot.engine);
+        self.slots.iter().filter(own).for_each(|slot| slot.has_rule.store(has_rule, Relaxed));
     }
 
     /// The engine's thread moves. To be called in every turn of its loop, also when there is nothing to do, at least once
     /// a second.
     pub fn heartbeat(&self) {
-        self.heartbeat.store(self.now_ms(), Relaxed);
+        let now_ms = self.now_ms();
+        self.signs().iter().for_each(|signs| signs.heartbeat.store(now_ms, Relaxed));
     }
 
-    /// Milliseconds since the engine's thread last moved (since the start, before it first did).
+    /// The engine has no more work: it moves no more and is not missed.
+    pub fn retire(&self) {
+        self.signs().iter().for_each(|signs| signs.heartbeat.store(EngineSigns::RETIRED, Relaxed));
+    }
+
+    /// Milliseconds since the engine's thread last moved (since the start, before it first did); of several the longest.
     pub fn heartbeat_age_ms(&self) -> u64 {
-        self.now_ms().saturating_sub(self.heartbeat.load(Relaxed))
+        let now_ms = self.now_ms();
+        self.signs().iter().map(|signs| signs.age_ms(now_ms)).max().unwrap_or(0)
     }
 
     /// Says where the run stands.
     pub fn set_phase(&self, phase: Phase) {
         let position = PHASES.iter().position(|known| *known == phase).unwrap_or(0);
-        self.phase.store(u8::try_from(position).unwrap_or(0), Relaxed);
+        let position = u8::try_from(position).unwrap_or(0);
+        self.signs().iter().for_each(|signs| signs.phase.store(position, Relaxed));
     }
 
-    /// Where the run stands.
+    /// Where the run stands: a fault of any engine is one of the run, and it is ready when all are.
     pub fn phase(&self) -> Phase {
-        PHASES.get(index(u32::from(self.phase.load(Relaxed)))).copied().unwrap_or(Phase::Starting)
+        let phases = || self.signs().iter().map(EngineSigns::phase);
+        let fault = phases().find(|phase| *phase == Phase::Fault);
+        fault.or_else(|| phases().find(|phase| *phase != Phase::Ready)).unwrap_or(Phase::Ready)
     }
 
     /// Which device serves and what stands by; empty where there is one device.
@@ -344,7 +413,9 @@ impl Board {
     pub fn sink(self: &Arc<Self>) -> BoardSink {
         BoardSink { board: Arc::clone(self) }
     }
+}
 
+impl Shown {
     pub(super) fn slot(&self, stream: &str) -> Option<&Slot> {
         self.slots.iter().find(|slot| *slot.setup.name == *stream)
     }

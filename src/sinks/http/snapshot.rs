@@ -175,7 +175,7 @@ impl Snapshot {
             process_resident_bytes: crate::telemetry::resident_bytes(),
         };
         let mut engine_fault = false;
-        let look = Look { now, now_ms: board.now_ms(), phase, answering, limits };
+        let now_ms = board.now_ms();
         let mut newest = None;
         let streams = board.slots.iter().map(|slot| {
             let latest = slot.lock();
@@ -185,6 +185,9 @@ impl Snapshot {
             }
             engine_fault |=
                 latest.trust == Some(Trust::Fault) && latest.reasons.iter().any(|reason| reason.is_engine_fault());
+            let own = board.of_engine(slot.engine);
+            let answering = Duration::from_millis(own.heartbeat_age_ms()) <= stuck_after;
+            let look = Look { now, now_ms, phase: own.phase(), answering, limits };
             let mut view = look.stream(slot, &latest);
             drop(latest);
             view.frames_dropped = telemetry.total(Metric::FramesDropped, Labels::stream(&view.name));

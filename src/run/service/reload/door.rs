@@ -1,6 +1,6 @@
 //! Where requests for another bundle come in, and how they ended.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// How a request for another bundle ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,21 +27,34 @@ struct DoorState {
     rollback: bool,
     settled: u64,
     last: Option<Settled>,
+    /// Doors of the single bundles, where a run has several.
+    below: Vec<Arc<ReloadDoor>>,
 }
 
 impl ReloadDoor {
+    /// A door for one of several bundles: what `above` is asked for, this one is asked for too.
+    pub fn below(above: &ReloadDoor) -> Arc<Self> {
+        let door = Arc::new(ReloadDoor::default());
+        above.lock().below.push(Arc::clone(&door));
+        door
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, DoorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks to look at the bundle's file.
     pub fn ask(&self) {
-        self.lock().reload = true;
+        let mut state = self.lock();
+        state.below.iter().for_each(|door| door.ask());
+        state.reload = true;
     }
 
     /// Asks for the last bundle that worked.
     pub fn ask_rollback(&self) {
-        self.lock().rollback = true;
+        let mut state = self.lock();
+        state.below.iter().for_each(|door| door.ask_rollback());
+        state.rollback = true;
     }
 
     /// Requests that have ended, and how the last one did.

@@ -1,0 +1,163 @@
+//! From a bundle to an engine that answers, with what watches over it.
+
+use super::budget::{self, Claim};
+use super::inspector::{Inspector, Parts, StreamPlace};
+use super::present::Present;
+use super::product::{Judging, Shelf};
+use super::ready::Loading;
+use super::service::standby::Standbys;
+use super::service::{self, ReadyParts, Service};
+use super::source::EngineSource;
+use super::station::Station;
+use super::{Say, Shared, first_ready, is_triggered, say_what_is_off, traits};
+use crate::bundle::Bundle;
+use crate::camera::SourceInfo;
+use crate::error::Result;
+use crate::frame::StreamName;
+use crate::guard::Guard;
+use crate::sinks::http::{Board, Phase};
+use crate::sinks::row::EngineStamp;
+use crate::units::Bytes;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A bundle that was opened, with how it is judged.
+pub(super) struct Opened {
+    pub(super) bundle: Arc<Bundle>,
+    pub(super) judging: Judging,
+    shelf: Shelf,
+    product: Option<usize>,
+}
+
+impl Opened {
+    /// Opens the bundle of `station`, or that of the product to begin with, and all that the line can be changed over to.
+    ///
+    /// # Errors
+    /// Of opening, of a rule that does not fit, and [`crate::ErrorKind::Budget`] when products do not fit together.
+    pub(super) fn of(station: &Station, product: Option<usize>, source: &dyn EngineSource) -> Result<Opened> {
+        let options = &station.options;
+        let path = product.map_or(&options.bundle, |place| &options.service.products.list[place].bundle);
+        let bundle = Arc::new(source.open(path)?);
+        let shelf = Shelf::open(options, source, &bundle)?;
+        let judging = Judging::of(options, product, bundle.manifest())?;
+        Ok(Opened { bundle, judging, shelf, product })
+    }
+}
+
+/// Whether the engines of all bundles fit on the first device together; where that is not known beforehand, loading tells.
+///
+/// # Errors
+/// [`crate::ErrorKind::Budget`] with what each takes and what would fit.
+pub(super) fn fit_together(opened: &[Opened], source: &dyn EngineSource) -> Result<()> {
+    let Some(limit) = limit(opened, source) else { return Ok(()) };
+    let claim = |opened: &Opened| {
+        let bytes = source.claim(&opened.bundle, 0)?;
+        Some(Claim { name: opened.bundle.manifest().name.clone(), bytes })
+    };
+    budget::together(&opened.iter().filter_map(claim).collect::<Vec<_>>(), limit)
+}
+
+fn limit(opened: &[Opened], source: &dyn EngineSource) -> Option<Bytes> {
+    if opened.len() < 2 {
+        return None;
+    }
+    opened.iter().filter_map(|opened| source.budget(&opened.bundle, 0)).min()
+}
+
+/// One engine, ready to answer.
+pub(super) struct Bench<'a> {
+    pub(super) shared: Shared<'a>,
+    pub(super) inspector: Inspector,
+    pub(super) service: Service<'a>,
+}
+
+/// The streams of a run, one entry each.
+pub(super) struct Streams<'a> {
+    pub(super) names: &'a [StreamName],
+    pub(super) infos: &'a [Option<SourceInfo>],
+}
+
+/// What every engine of a run has in common.
+pub(super) struct Common<'a> {
+    /// As the whole run has it; `options` and `board` are replaced by the bundle's own, `present` is made.
+    pub(super) shared: Shared<'a>,
+    pub(super) streams: Streams<'a>,
+    /// When the program began.
+    pub(super) since: Instant,
+    /// Whether several bundles run, so that lines for people name theirs.
+    pub(super) several: bool,
+}
+
+/// Loads, warms, proves.
+///
+/// # Errors
+/// Of the bundle, the engine, the known answers.
+pub(super) fn bring_up<'a>(
+    common: &Common<'a>,
+    station: &'a Station,
+    opened: Opened,
+    board: Arc<Board>,
+    say: Say<'_>,
+) -> Result<Bench<'a>> {
+    let Opened { bundle, judging, mut shelf, product } = opened;
+    let (source, options, manifest) = (&common.shared.source, &station.options, bundle.manifest());
+    board.set_phase(Phase::Proving);
+    // Engines come up one after the other; the whole run is alive meanwhile.
+    let tick = || common.shared.board.heartbeat();
+    let loading = Loading { source, options, tick: &tick, device: 0, before: None, show: Some(&board) };
+    let (device, ready) = first_ready(loading, &bundle, say)?;
+    say(&ready.line(common.since));
+    shelf.fill(options, source, device, ready.host.memory().reserved, &tick, say)?;
+    let device_stamp = service::device_stamp(&**source, device);
+    let stamp = EngineStamp { product: judging.product.clone(), device: device_stamp, ..ready.stamp() };
+    let present = Present::new(stamp, Some(ready.proved_at), judging.rule.is_some());
+    let mut streams = Vec::new();
+    for (lane, stream) in options.streams.iter().enumerate() {
+        let info = common.streams.infos.get(lane).and_then(Option::as_ref);
+        let (name, traits, own) = (&common.streams.names[lane], traits(stream, info), station.lanes.contains(&lane));
+        let guard = if own {
+            let home = common.shared.baselines.home(lane, name, &judging.baseline, bundle.id());
+            Guard::at(&judging.guard, &manifest.classes, traits, home)?
+        } else {
+            Guard::new(&judging.guard, &manifest.classes, traits)?
+        };
+        let place = StreamPlace { name: Arc::clone(name), guard, traits, triggered: is_triggered(stream, info) };
+        if own {
+            say_what_is_off(&place, say);
+        }
+        streams.push(place);
+    }
+    let lanes = station.lanes.as_slice().into();
+    let shared = Shared { options, board, present: Arc::clone(&present), lanes, ..common.shared.clone() };
+    let inspector = Inspector::new(Parts {
+        host: ready.host,
+        call_limit: ready.call_limit,
+        echo_every: options.service.echo_every,
+        board: Arc::clone(&shared.board),
+        judging,
+        streams,
+        clerk: Arc::clone(&shared.clerk),
+        present,
+        telemetry: Arc::clone(&shared.telemetry),
+        recorder: Arc::clone(&shared.recorder),
+        baselines: Arc::clone(&shared.baselines),
+    })?;
+    let standbys = Standbys::start(&shared, &bundle, device)?;
+    standbys.settle(&|| common.shared.board.heartbeat(), say);
+    let kept = ReadyParts {
+        bundle,
+        prover: ready.prover,
+        call_limit: ready.call_limit,
+        proof_cost: ready.proof_cost,
+        device,
+        standbys,
+        shelf,
+        product,
+    };
+    let service = Service::new(&shared, kept);
+    if common.several {
+        let names: Vec<&str> = station.lanes.iter().map(|&lane| &*common.streams.names[lane]).collect();
+        say(&format!("bundle {} answers: {}", station.name, names.join(", ")));
+    }
+    Ok(Bench { shared, inspector, service })
+}
