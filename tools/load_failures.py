@@ -73,7 +73,7 @@ def show(what, expected, command, **environment):
 
 version = "int getInferLibVersion(void) { return %d; }"
 parser = "int getNvOnnxParserVersion(void) { return 0; }"
-frame = ["--source", "sim:", "--output", os.path.join(folder, "rows.jsonl")]
+frame = ["--source", "sim:", "--listen", "none", "--output", os.path.join(folder, "rows.jsonl")]
 print("| what | said | exit code |\n| --- | --- | ---: |")
 show("bundle without a plan", 3, [run, "--engine", portable, *frame])
 show("plan of another compute capability", 3, [run, "--engine", rewrite("cc.edge", facts(compute_capability="7.5")), *frame])

@@ -51,6 +51,7 @@ pub(super) fn measure(
             }
             start(bundle, &mut engine, loaded_ms, floor, report)?;
             memory(&engine, kept(bundle, &gpu)?.as_ref(), report)?;
+            super::slots::compare(bundle, &mut engine, report)?;
         }
         let timed = options.layers && wait == Wait::Spin;
         let mut session = Session::new(bundle, &mut engine, frame, options.runs, word)?;

@@ -5,6 +5,7 @@ mod gpu;
 mod machine_facts;
 mod report;
 mod streams;
+mod slots;
 
 pub use failures::failures;
 pub use report::{Figure, Report};
