@@ -27,7 +27,9 @@ impl Request {
         let is_half = precision.contains_key("f16") || is_int8 && twin::has_half(&graph);
         let precisions = [(is_half, DataType::Half), (is_int8, DataType::Int8)];
         let held = match order.flavour {
-            Flavour::Trt8 if is_int8 => Held::These(if is_half { widened_for_8(&mut graph)? } else { Vec::new() }),
+            Flavour::Trt8 if is_int8 || is_half => {
+                Held::These(if is_half { widened_for_8(&mut graph)? } else { Vec::new() })
+            }
             _ => Held::ByTheirTypes,
         };
         let model = if matches!(held, Held::These(_)) { graph.to_bytes()? } else { model.to_vec() };

@@ -252,7 +252,9 @@ fn build(library: &Arc<Library>, request: &Request, control: &Arc<Control>) -> R
         log::warn!("TensorRT does not take the timings of earlier builds; it starts afresh");
     }
     let plan = builder.build(&network, &config);
-    let kept = keep_timings(&config, file);
+    // What a failed build leaves makes TensorRT 8.6 fail again; a build that was given up leaves what it measured.
+    let worth_keeping = control.given_up().is_some() || matches!(plan, Ok(Some(_)));
+    let kept = if worth_keeping { keep_timings(&config, file) } else { None };
     let plan = plan?.ok_or_else(|| failed(library, &builder.take_errors()))?;
     Ok(Compiled {
         plan,
@@ -280,7 +282,7 @@ fn device(order: &PlanOrder) -> Result<Option<Arc<cuda::Context>>> {
     cuda::Context::new(driver, found.ordinal, cuda::Wait::Block).map(Some)
 }
 
-/// Keeps the timings, also of a build that failed or was cancelled. A cache that cannot be kept costs only time.
+/// Keeps the timings, also of a build that was cancelled. A cache that cannot be kept costs only time.
 fn keep_timings(config: &Config, file: Option<PathBuf>) -> Option<PathBuf> {
     let file = file?;
     let kept = match config.timings() {
