@@ -115,7 +115,8 @@ fn fits(facts: &PlanFacts, device: &DeviceFacts, options: &GpuOptions) -> Result
             facts.compute_capability
         )));
     }
-    if facts.made_on.is_some() && facts.architecture != std::env::consts::ARCH {
+    // TensorRT-RTX makes plans for GPUs of other machines; all others are made, or wrapped, where they run.
+    if facts.flavour != Flavour::Rtx.name() && facts.architecture != std::env::consts::ARCH {
         return Err(Error::refused(format!(
             "made on {}, this machine is {}",
             facts.architecture,

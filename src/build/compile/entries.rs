@@ -1,7 +1,7 @@
 //! From a graph to a request, and from a plan to the entries of a bundle.
 
 use super::faults::GraphFacts;
-use super::plan::{Compiled, Held, Request};
+use super::plan::{Compiled, Request};
 use super::{PlanOrder, dotted, timings};
 use crate::bundle::plan::{PLAN_SCHEMA, PlanFacts};
 use crate::bundle::{Files, sha256};
@@ -26,13 +26,13 @@ impl Request {
         let is_int8 = precision.contains_key("int8");
         let is_half = precision.contains_key("f16") || is_int8 && twin::has_half(&graph);
         let precisions = [(is_half, DataType::Half), (is_int8, DataType::Int8)];
-        let held = match order.flavour {
-            Flavour::Trt8 if is_int8 || is_half => {
-                Held::These(if is_half { widened_for_8(&mut graph)? } else { Vec::new() })
-            }
-            _ => Held::ByTheirTypes,
+        // The types that TensorRT 8.6 tells of a parsed network's tensors are not the graph's: holding every layer to them makes it
+        // refuse its own casts.
+        let (held, model) = if order.flavour == Flavour::Trt8 && is_half {
+            (widened_for_8(&mut graph)?, graph.to_bytes()?)
+        } else {
+            (vec![], model.to_vec())
         };
-        let model = if matches!(held, Held::These(_)) { graph.to_bytes()? } else { model.to_vec() };
         Ok(Request {
             graph: facts,
             model,

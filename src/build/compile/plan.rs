@@ -22,15 +22,6 @@ const TICK: Duration = Duration::from_millis(100);
 /// A line this often when nothing else shows that the build goes on.
 const HEARTBEAT: Duration = Duration::from_secs(30);
 
-/// Which layers TensorRT 8 is held to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Held {
-    /// Every layer to the type of its tensors.
-    ByTheirTypes,
-    /// The layers that make these tensors to float; all others are free.
-    These(Vec<String>),
-}
-
 /// One build.
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -42,8 +33,8 @@ pub struct Request {
     pub graph: GraphFacts,
     /// Precisions below FP32 in the graph: TensorRT 8 must be allowed them, all others take them from the graph.
     pub precisions: Vec<DataType>,
-    /// What TensorRT 8 must not compute below its type.
-    pub held: Held,
+    /// Tensors whose layers TensorRT 8 must compute in float; it is free in all others.
+    pub held: Vec<String>,
     /// How much the plan remembers of itself.
     pub verbosity: ProfilingVerbosity,
     /// Folder with the timings of earlier builds; `None` starts afresh and keeps none.
@@ -224,10 +215,7 @@ fn build(library: &Arc<Library>, request: &Request, control: &Arc<Control>) -> R
     }
     let on_8 = order.flavour == Flavour::Trt8 && !request.precisions.is_empty();
     if on_8 {
-        match &request.held {
-            Held::ByTheirTypes => network.constrain_layers().map(|_| ())?,
-            Held::These(names) => network.hold_in_float(names).map(|_| ())?,
-        }
+        network.hold_in_float(&request.held)?;
     }
     let target =
         device.as_ref().map_or_else(|| format!("cc{}", dotted(order.compute_capability)), |d| d.device().name.clone());

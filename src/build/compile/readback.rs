@@ -2,6 +2,7 @@
 
 use super::PlanOrder;
 use crate::build::watcher::Watcher;
+use crate::bundle::manifest::Precision;
 use crate::bundle::plan::PlanFacts;
 use crate::bundle::{Bundle, Files, MODEL, golden};
 use crate::engine::tensorrt::{self, GpuOptions, LoadFigures, Plan};
@@ -101,7 +102,7 @@ pub fn read_back(path: &Path, name: &str, search: &Search) -> Result<ReadBack> {
     let platform = Platform::find(&facts.compute_capability)?;
     let budget = manifest.target.budget.unwrap_or(engine.figures().limit);
     let memory = measured(engine.figures(), budget, platform.plan.alarm_percent)?;
-    let mut troubles = judge(&manifest.precision.found, &graph, &layers, &parts);
+    let mut troubles = judge(&asked(&manifest.precision), &graph, &layers, &parts);
     let proof = match golden::prove(&mut engine, &bundle) {
         Ok(proof) => format!(
             "{} known answers came out right, largest difference {:.3} px and {:.4} in score",
@@ -113,6 +114,18 @@ pub fn read_back(path: &Path, name: &str, search: &Search) -> Result<ReadBack> {
         }
     };
     Ok(ReadBack { memory, layers, proof, troubles })
+}
+
+/// The precision that must be in the plan: the one that was asked for; of an export as it is, every one that it holds. What an INT8
+/// graph has beside INT8, TensorRT may compute in more.
+fn asked(precision: &Precision) -> BTreeMap<String, u64> {
+    let only = match precision.asked.as_str() {
+        "fp16" => Some("f16"),
+        "int8" => Some("int8"),
+        _ => None,
+    };
+    let found = precision.found.iter().filter(|(name, _)| only.is_none_or(|only| only == *name));
+    found.map(|(name, count)| (name.clone(), *count)).collect()
 }
 
 /// The memory plan of what was loaded.
@@ -279,6 +292,15 @@ mod tests {
         assert_eq!(troubles, ["asked for 60 convolutions and products in f16, the plan has none in it but 64 in f32"]);
         assert_eq!(missing(&asked, &report(&[("f16", 3), ("f32", 61)])), Vec::<String>::new());
         assert_eq!(missing(&[("f32".to_owned(), 9)].into(), &report(&[("f32", 9)])), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_int8_build_asks_for_int8_alone() {
+        let found: BTreeMap<String, u64> = [("int8".to_owned(), 57), ("f16".to_owned(), 7)].into();
+        let of = |name: &str| asked(&Precision { asked: name.to_owned(), found: found.clone() });
+        assert_eq!(of("int8"), [("int8".to_owned(), 57)].into());
+        assert_eq!(of("fp16"), [("f16".to_owned(), 7)].into());
+        assert_eq!(of("as exported"), found);
     }
 
     #[test]

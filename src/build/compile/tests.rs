@@ -1,6 +1,6 @@
 //! The real TensorRT-RTX builder, on the CPU. Needs `EDGE_TENSORRT_RTX_DIR`; `EDGE_REQUIRE=tensorrt-rtx` makes a skip a failure.
 
-use super::plan::{Held, Request};
+use super::plan::Request;
 use super::*;
 use crate::build::compile::faults::GraphFacts;
 use crate::build::watcher::Watcher;
@@ -51,7 +51,7 @@ fn request(folder: PathBuf, model: Vec<u8>, compute_capability: u32) -> Request 
         },
         graph: GraphFacts::default(),
         precisions: vec![],
-        held: Held::ByTheirTypes,
+        held: vec![],
         verbosity: ProfilingVerbosity::Detailed,
         timings: None,
     }

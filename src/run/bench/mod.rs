@@ -4,8 +4,8 @@ mod failures;
 mod gpu;
 mod machine_facts;
 mod report;
-mod streams;
 mod slots;
+mod streams;
 
 pub use failures::failures;
 pub use report::{Figure, Report};

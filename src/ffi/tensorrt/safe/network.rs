@@ -135,35 +135,6 @@ impl Network {
         let outputs = (0..outputs).map(|index| facts(unsafe { network.output(index) }?, false));
         inputs.chain(outputs).collect()
     }
-
-    /// Holds every layer to the types of its tensors (TensorRT 8, where the graph's types are a wish otherwise): each layer
-    /// computes in the type of its first output and its outputs keep theirs. The types found, by number of layers.
-    ///
-    /// # Errors
-    /// A family without this method, or a type that is not known.
-    pub fn constrain_layers(&self) -> Result<Vec<(DataType, u32)>> {
-        let mut found: Vec<(DataType, u32)> = vec![];
-        // SAFETY: the network lives; layers and tensors live as long as it; indices are below the counts.
-        unsafe {
-            for index in 0..self.raw.0.layers()? {
-                let layer = self.raw.0.layer(index)?;
-                let mut first = None;
-                for output in 0..layer.outputs()? {
-                    let Some(tensor) = layer.output(output)? else { continue };
-                    let data_type = DataType::of(tensor.data_type()?)?;
-                    layer.set_output_type(output, data_type.value())?;
-                    first = first.or(Some(data_type));
-                }
-                let Some(data_type) = first.filter(|data_type| data_type.computes()) else { continue };
-                layer.set_precision(data_type.value())?;
-                match found.iter_mut().find(|entry| entry.0 == data_type) {
-                    Some(entry) => entry.1 += 1,
-                    None => found.push((data_type, 1)),
-                }
-            }
-        }
-        Ok(found)
-    }
 }
 
 impl Network {
