@@ -142,6 +142,19 @@ impl MemoryPlan {
         Bytes(found.map(|line| line.each.0.saturating_mul(line.times.into())).sum())
     }
 
+    /// The plan without what other processes had on the device when it was measured.
+    #[must_use]
+    pub fn without(mut self, others: Bytes) -> MemoryPlan {
+        if let Some(context) = self.lines.iter_mut().find(|line| line.what == CONTEXT) {
+            let less = context.each.0.min(others.0);
+            context.each.0 -= less;
+            self.total.0 = self.total.0.saturating_sub(less);
+            self.reload_total.0 = self.reload_total.0.saturating_sub(less);
+            self.reload = if self.reload_total <= self.budget { Reload::Beside } else { Reload::WithGap };
+        }
+        self
+    }
+
     /// What appears on the device while the engine is loaded: all but the CUDA context.
     pub fn appearing(&self) -> Bytes {
         Bytes(self.total.0.saturating_sub(self.line(CONTEXT).0))
@@ -323,6 +336,13 @@ mod tests {
         assert_eq!((plan.line(LIBRARIES), plan.line(WEIGHTS)), (Bytes::mib(12), Bytes(12_800_000)));
         assert_eq!(plan.reload_total.0, 2 * plan.total.0 - Bytes::mib(412).0);
         assert!(plan.to_table().contains("code of kernels"));
+        let alone = plan.clone().without(Bytes::mib(150));
+        assert_eq!(
+            (alone.total.0, alone.reload_total.0),
+            (plan.total.0 - (150 << 20), plan.reload_total.0 - (150 << 20))
+        );
+        assert_eq!((alone.line(CONTEXT), alone.appearing()), (Bytes::mib(250), plan.appearing()));
+        assert_eq!(plan.without(Bytes::gib(9)).line(CONTEXT), Bytes(0));
     }
 
     #[test]
