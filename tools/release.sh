@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Binaries that need at most GLIBC 2.31 (JetPack 5, Debian 11, Ubuntu 20.04), in target/PROFILE-binaries/.
-#   tools/release.sh [x86_64|aarch64] [PROFILE]      PROFILE: release
+#   tools/release.sh [x86_64|aarch64] [PROFILE]      PROFILE: release; `emulated` is that of tools/aarch64.sh
 # Needs cargo-zigbuild with a `zig` that it finds (`pip install cargo-zigbuild ziglang`), readelf, and Rust's standard
 # library for the architecture (`rustup target add aarch64-unknown-linux-gnu`; tools/aarch64.sh knows a way without rustup).
 set -euo pipefail
@@ -10,7 +10,12 @@ architecture=${1:-x86_64}
 profile=${2:-release}
 target=$architecture-unknown-linux-gnu
 
-cargo-zigbuild zigbuild --profile "$profile" --locked --bins --target "$target.$glibc"
+if [ "$profile" = emulated ]; then
+  # With the tests, so that both are built from the same dependencies once.
+  cargo-zigbuild test --no-run --profile "$profile" --locked --lib --test layering --target "$target.$glibc"
+else
+  cargo-zigbuild zigbuild --profile "$profile" --locked --bins --target "$target.$glibc"
+fi
 mkdir -p "target/$profile-binaries"
 for program in edge-build edge-run; do
   from=${CARGO_TARGET_DIR:-target}/$target/$profile/$program
