@@ -228,6 +228,7 @@ impl<'a> Service<'a> {
         }
         self.telemetry.counter(Metric::ProofsFailed, self.labels());
         self.telemetry.counter(Metric::ResultsUnproven, Labels::NONE);
+        self.telemetry.histogram(Metric::Recovery, self.labels());
     }
 
     fn tell_recorder(&self) {

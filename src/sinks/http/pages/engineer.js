@@ -135,7 +135,7 @@ class Incidents {
   row(incident) {
     const state = make("span", "pill", repair(incident));
     state.dataset.kind = incident.recovered_after_ms === null ? "fault" : "trusted";
-    let details = text(incident.recovered_after_ms === null ? "lasting" : "not_kept");
+    let details = text("not_kept");
     if (incident.kept) {
       details = make("a", "", text("details"));
       details.href = "/incident?id=" + encodeURIComponent(incident.id) + (wanted ? "&lang=" + encodeURIComponent(wanted) : "");
@@ -153,7 +153,7 @@ class Incidents {
 function when(text) {
   const at = new Date(text);
   const today = at.toDateString() === new Date().toDateString();
-  return today ? clock(at.getTime()) : at.toLocaleDateString(document.documentElement.lang) + " " + clock(at.getTime());
+  return today ? clock(at.getTime()) : at.toLocaleDateString(language === "zh" ? "zh-CN" : "en-GB") + " " + clock(at.getTime());
 }
 
 /** The product that is inspected; where commands are taken, also the change to another one. */

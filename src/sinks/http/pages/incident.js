@@ -121,7 +121,7 @@ function tell(report) {
   const seen = Date.parse(report.seen_at);
   document.title = "edge-run · " + report.id;
   say(find("title"), text("incident") + ": " + cause(report.reason)[0]);
-  fact("when", new Date(seen).toLocaleString(document.documentElement.lang));
+  fact("when", new Date(seen).toLocaleString(language === "zh" ? "zh-CN" : "en-GB"));
   fact("stream", report.streams.join(", "));
   fact("reasons", report.reason, report.what);
   const known = { ...report, ended: report.ended !== null };
@@ -138,7 +138,7 @@ function tell(report) {
     make("td", "", offset(event.at, seen)), make("td", "", text("event_" + event.kind)),
     make("td", "", event.kind === "step" ? text("step_" + event.text) : event.text),
   ])));
-  find("heads").replaceChildren(make("tr", "", null, ["when", "stream", "frame", "trust", "boxes_after", "before_nms", "ms_word", "why"].map((key) => make("th", "", text(key)))));
+  find("heads").replaceChildren(make("tr", "", null, ["offset", "stream", "frame", "trust", "boxes_after", "before_nms", "ms_word", "why"].map((key) => make("th", "", text(key)))));
   find("frames").replaceChildren(...frames.map((frame, index) => row(frame, index, seen)));
   const fault = frames.findIndex((frame) => frame.trust === "fault");
   const nearest = frames.findIndex((frame) => Date.parse(frame.at) >= seen);
