@@ -348,3 +348,23 @@ fn c02_a_stuck_engine_answers_every_frame_in_flight_as_a_fault() {
     let faults = line.rows().into_iter().filter(|row| row["trust"] == "fault").count();
     assert!((1..=24).contains(&faults), "{faults}");
 }
+
+#[test]
+fn c02_a_slot_that_fails_is_seen_by_the_self_test() {
+    // The third frame of every run is wrong: live answers look well, and one known answer in slot 0 would too.
+    let mut streams = Streams::new(&[5; 8], 4, 2, 5);
+    let asked = AtomicU64::new(0);
+    streams.spoil = Arc::new(move |load, live, frame, answer| {
+        let slot = if &*frame.stream == "golden" { asked.fetch_add(1, Relaxed) % 4 } else { 0 };
+        if load == 0 && live >= 100 && slot == 2 {
+            answer.candidates.iter_mut().for_each(|candidate| candidate.edges.left_px += 3.0);
+        }
+    });
+    let mut line = streams.line(30);
+    line.options.service.echo_every = 0;
+    line.options.service.proofs.every = Duration::from_millis(100);
+    line.options.frames = Some(1500);
+    let (outcome, _) = run(streams, &line);
+    assert_eq!(outcome.incidents.len(), 1, "{:?}", outcome.incidents);
+    assert!(outcome.incidents[0].what.contains("slot 2"), "{:?}", outcome.incidents);
+}

@@ -7,7 +7,7 @@ use crate::engine::MemoryFigures;
 use crate::guard::{Reason, Standing, Trust};
 use crate::sinks::row::write_time;
 use crate::telemetry::{Labels, Metric, Telemetry};
-use crate::units::{BoxPx, milliseconds};
+use crate::units::{BoxPx, float64, milliseconds};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -73,6 +73,8 @@ pub(super) struct EngineView {
     proved_at: Option<String>,
     pub(super) memory_bytes: MemoryFigures,
     process_resident_bytes: Option<u64>,
+    /// Mean number of frames that shared a run, since the start; `None` before the first.
+    frames_per_run: Option<f64>,
 }
 
 /// How a stream is.
@@ -173,6 +175,7 @@ impl Snapshot {
             proved_at: None,
             memory_bytes: MemoryFigures::default(),
             process_resident_bytes: crate::telemetry::resident_bytes(),
+            frames_per_run: None,
         };
         let mut engine_fault = false;
         let now_ms = board.now_ms();
@@ -194,6 +197,12 @@ impl Snapshot {
             view
         });
         let streams = streams.collect();
+        let labels = engine.bundle.as_deref().map(Labels::engine);
+        let batches = labels.map_or(0, |labels| telemetry.total(Metric::Batches, labels));
+        if let Some(labels) = labels.filter(|_| batches > 0) {
+            let frames = telemetry.total(Metric::BatchFrames, labels);
+            engine.frames_per_run = Some(tenth(float64(frames) / float64(batches)));
+        }
         Snapshot {
             at: time_text(Some(SystemTime::now())),
             version: env!("CARGO_PKG_VERSION"),

@@ -220,7 +220,7 @@ function deviceLine(device) {
   return device.device + " " + text("device_" + device.role) + memory + heat;
 }
 
-const engine = new Facts(find("engine"), ["bundle", "backend", "proved", "engine", "memory", "process", "devices", "uptime"]);
+const engine = new Facts(find("engine"), ["bundle", "backend", "proved", "engine", "memory", "process", "per_run", "devices", "uptime"]);
 for (const [address, key] of [["/line", "operator_page"], ["/metrics", "metrics"], ["/healthz", "health"]]) {
   const link = make("a", "", text(key));
   link.href = address;
@@ -243,6 +243,7 @@ listen(
     engine.set("engine", text(facts.answering ? "engine_answering" : "engine_not_answering"));
     const memory = facts.memory_bytes;
     engine.set("memory", bytes(memory.allocated) + " / " + text("peak") + " " + bytes(memory.peak));
+    engine.set("per_run", facts.frames_per_run ? String(facts.frames_per_run) : "–");
     engine.set("process", facts.process_resident_bytes ? bytes(facts.process_resident_bytes) : "–");
     const devices = snapshot.devices.map(deviceLine);
     engine.set("devices", devices.join("  ·  ") || "–", snapshot.devices.map((device) => device.why || "").join(" "));
