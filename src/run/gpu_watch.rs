@@ -4,7 +4,7 @@
 //! the last figures.
 
 use crate::ffi::cuda::{Driver, pci_address};
-use crate::ffi::nvml::{Event, Gpu, Session};
+use crate::ffi::nvml::{Event, Gpu, Held, Session};
 use crate::units::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,6 +14,9 @@ use std::time::Duration;
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// How long a wait for events lasts before the thread looks up.
 const LOOK_UP_MS: u32 = 100;
+/// How often, and after which pause, the list of processes is asked for again.
+const ASKED_AGAIN: u32 = 3;
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Processes named at most.
 const MOST_HOLDERS: usize = 8;
 /// Xid messages kept at most.
@@ -174,7 +177,7 @@ impl Watcher {
         for (place, gpu) in self.gpus.iter().enumerate() {
             let Some(gpu) = gpu else { continue };
             let Some((used, total)) = self.session.memory(*gpu) else { continue };
-            let held = self.session.processes(*gpu);
+            let held = self.holders(*gpu, used, total);
             let health = self.session.health(*gpu);
             let own = held.iter().find(|held| held.process == self.own).and_then(|held| held.bytes).map(Bytes);
             let others = held.into_iter().filter(|held| held.process != self.own).take(MOST_HOLDERS);
@@ -195,6 +198,21 @@ impl Watcher {
                 ..before
             });
         }
+    }
+
+    /// The driver books a large allocation to its process a moment after it has given it: asked again, a few times, while
+    /// much more is in use than the processes account for.
+    fn holders(&self, gpu: Gpu, used: u64, total: u64) -> Vec<Held> {
+        let mut held = self.session.processes(gpu);
+        for _ in 0..ASKED_AGAIN {
+            let booked: u64 = held.iter().filter_map(|held| held.bytes).sum();
+            if used.saturating_sub(booked) < total / 20 {
+                break;
+            }
+            std::thread::sleep(ASK_AGAIN_AFTER);
+            held = self.session.processes(gpu);
+        }
+        held
     }
 
     fn note(&mut self, event: Event) {

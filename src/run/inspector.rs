@@ -69,6 +69,8 @@ pub struct Answer {
     said: Option<Result<Inference, Trouble>>,
     /// What it shows is known already: it raises no alarm.
     told: bool,
+    /// The engine that it was handed to.
+    stamp: Arc<EngineStamp>,
 }
 
 /// A batch at the engine. Captures without a picture travel along, so that each stream is answered in order.
@@ -78,6 +80,8 @@ struct Flight {
     captures: Batch,
     /// Why the engine did not take it.
     refused: Option<Trouble>,
+    /// The engine that it was handed to: rows name it, also when another one answers by then.
+    stamp: Arc<EngineStamp>,
 }
 
 /// Answers captures in batches.
@@ -179,7 +183,8 @@ impl Inspector {
             Sight::Frame(frame, _) => Some(self.call(&Arc::clone(frame), None)),
             Sight::Unreadable(_) | Sight::SetAside(_) => None,
         };
-        self.finish(Answer { lane, work, said, told: false })
+        let stamp = Arc::clone(&self.stamp);
+        self.finish(Answer { lane, work, said, told: false, stamp })
     }
 
     /// Calls `ringer` from the engine's thread after every answer of this engine and of those that replace it.
@@ -231,7 +236,7 @@ impl Inspector {
                 Sight::Unreadable(_) | Sight::SetAside(_) => None,
             })
             .collect();
-        let mut flight = Flight { ticket: None, captures, refused: None };
+        let mut flight = Flight { ticket: None, captures, refused: None, stamp: Arc::clone(&self.stamp) };
         if !frames.is_empty() {
             self.count_batch(frames.len(), closed);
             match self.host.submit(frames) {
@@ -283,7 +288,7 @@ impl Inspector {
                     None => answers.next().unwrap_or_else(|| Err(Trouble::Failed(lost()))),
                 }),
             };
-            Answer { lane, work, said, told }
+            Answer { lane, work, said, told, stamp: Arc::clone(&flight.stamp) }
         };
         let answers: Vec<Answer> = flight.captures.into_iter().map(of_slot).collect();
         let failed = |answer: &Answer| matches!(answer.said, Some(Err(Trouble::Failed(_) | Trouble::Stuck(_))));
@@ -312,8 +317,9 @@ impl Inspector {
     ///
     /// The second value is what the run must act on before the next batch.
     pub fn finish(&mut self, answer: Answer) -> (Row, Option<Alarm>) {
-        let Answer { lane, work, said, told } = answer;
+        let Answer { lane, work, said, told, stamp } = answer;
         let mut row = self.blank(lane, &work);
+        row.engine = stamp;
         let mut alarm = None;
         match work.picture {
             Sight::Unreadable(ref why) => {

@@ -13,6 +13,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// Captures that an engine with batches of one may hold.
+const MOST_IN_FLIGHT: usize = 4;
+
 /// Two streams, both in order, results every few milliseconds.
 fn line() -> Line {
     let mut line = Line::new();
@@ -71,11 +74,11 @@ fn a_lost_device_is_replaced_in_the_same_moment_and_comes_back_as_the_standby() 
     let mut served: Vec<&str> = rows.iter().map(device_of).collect();
     served.dedup();
     assert_eq!(served, ["0", "1", "0"], "device 0 came back and serves again");
-    // A known answer may be the first that the lost device does not give: then no frame is lost.
-    assert!(rows.iter().filter(|row| row["trust"] == "fault").count() <= 2);
-    let faulty: Vec<&Value> = rows.iter().filter(|row| row["trust"] == "fault").collect();
+    // What was in flight at the lost device; none, when a known answer was the first that it did not give.
+    assert!(rows.iter().filter(|row| row["trust"] == "fault").count() <= 2 * MOST_IN_FLIGHT);
     for pair in rows.windows(2).filter(|pair| pair[0]["trust"] == "fault") {
-        assert_ne!(device_of(&pair[0]), device_of(&pair[1]), "the fault is the last row of its device: {faulty:?}");
+        let next_device = device_of(&pair[0]) != device_of(&pair[1]);
+        assert!(next_device || pair[1]["trust"] == "fault", "nothing of a lost device is trusted: {pair:?}");
     }
     let loads = loads.lock().unwrap();
     assert_eq!(&loads[..3], [0, 1, 0], "serving, standing by, brought back");
