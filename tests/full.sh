@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that is promised, at its full length: the gate, then every test with EDGE_FULL=1 (the whole simulated day,
-# 10,000 parts, 1,000 frames of the sample), the accuracy of the four test models on all 500 pictures in FP32, FP16 and INT8, longer
-# fuzzing.
+# 100,000 clean frames without an alarm, 10,000 parts, 1,000 frames of the sample), the accuracy of the four test models on all
+# 500 pictures in FP32, FP16 and INT8, longer fuzzing.
 # Takes hours. Needs what .ci/run needs, and ../shared (or EDGE_SHARED) for models and pictures.
 #   tests/full.sh
 set -euo pipefail

@@ -2,6 +2,7 @@
 
 use crate::config::run::GpuConfig;
 use crate::engine::tensorrt::GpuOptions;
+use crate::error::{Error, Result};
 use crate::ffi::cuda::Wait;
 use crate::ffi::tensorrt::probe::Search;
 use crate::units::Bytes;
@@ -12,8 +13,12 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub struct GpuFlags {
     /// How a thread waits for the GPU: block sleeps, spin answers earliest and costs one core
-    #[arg(long, value_enum, default_value_t = WaitArg::Block)]
-    gpu_wait: WaitArg,
+    #[arg(
+        long,
+        value_enum,
+        help = "How a thread waits for the GPU: block sleeps, spin answers earliest and costs one core [default: block]"
+    )]
+    gpu_wait: Option<WaitArg>,
     /// Ordinal of the GPU
     #[arg(long, value_name = "N", default_value_t = 0)]
     gpu: u32,
@@ -46,14 +51,45 @@ impl GpuFlags {
         if self.devices.is_empty() { config.devices.clone() } else { self.devices.clone() }
     }
 
+    /// As the engine takes them: what was typed, and for what was not typed the file.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Usage`] for a value of the file that is not understood.
+    pub fn options_or(&self, config: &GpuConfig) -> Result<GpuOptions> {
+        let place = |key: &'static str| move |error: Error| error.at(format!("[gpu] {key}"));
+        let wait = match config.wait.as_deref() {
+            None => None,
+            Some("block") => Some(WaitArg::Block),
+            Some("spin") => Some(WaitArg::Spin),
+            Some(other) => {
+                return Err(place("wait")(Error::usage(format!("found `{other}`, expected block or spin"))));
+            }
+        };
+        if let Some(lanes) = config.lanes.filter(|lanes| !(1..=8).contains(lanes)) {
+            return Err(place("lanes")(Error::usage(format!("found {lanes}, expected 1 to 8"))));
+        }
+        let bytes =
+            |key, text: &Option<String>| text.as_deref().map(str::parse::<Bytes>).transpose().map_err(place(key));
+        let both = GpuFlags {
+            gpu_wait: self.gpu_wait.or(wait),
+            gpu: self.gpu,
+            devices: self.devices(config),
+            gpu_budget: self.gpu_budget.or(bytes("budget", &config.budget)?),
+            gpu_picture: self.gpu_picture.or(bytes("picture", &config.picture)?),
+            gpu_lanes: self.gpu_lanes.or(config.lanes),
+            tensorrt_dir: self.tensorrt_dir.clone().or_else(|| config.tensorrt_dir.clone()),
+        };
+        Ok(both.options())
+    }
+
     /// As the engine takes them.
     pub fn options(&self) -> GpuOptions {
         let usual = GpuOptions::default();
         GpuOptions {
             device: self.devices.first().copied().unwrap_or(self.gpu),
             wait: match self.gpu_wait {
-                WaitArg::Block => Wait::Block,
-                WaitArg::Spin => Wait::Spin,
+                None | Some(WaitArg::Block) => Wait::Block,
+                Some(WaitArg::Spin) => Wait::Spin,
             },
             search: Search::new(self.tensorrt_dir.clone()),
             largest_picture: self.gpu_picture.unwrap_or(usual.largest_picture),

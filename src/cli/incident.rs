@@ -13,32 +13,11 @@ use crate::run::incident::export::export;
 use crate::run::incident::recording::Recording;
 use crate::run::incident::replay::{AskedTolerance, Outcome, Replay, Replayed, replay, short};
 use crate::run::incident::report::{FrameLine, Report};
-use crate::run::incident::{IncidentOptions, Listed, is_id, list};
+use crate::run::incident::{Listed, is_id, list};
 use crate::run::machine;
 use crate::units::Bytes;
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
-
-/// Flags of a run about its deep log.
-#[derive(Debug, Args)]
-pub(super) struct RecordFlags {
-    /// Record every frame, not only those around faults; needs `--state`
-    #[arg(long)]
-    deep_log: bool,
-    /// Room for incidents in the state folder; the oldest are removed
-    #[arg(long, value_name = "BYTES", default_value = "1GiB")]
-    incident_space: Bytes,
-    /// Memory for pictures of the last frames, and again for those that wait for the disk
-    #[arg(long, value_name = "BYTES", default_value = "128MiB")]
-    incident_memory: Bytes,
-}
-
-impl RecordFlags {
-    /// As the run takes them.
-    pub(super) fn options(&self) -> IncidentOptions {
-        IncidentOptions { deep_log: self.deep_log, space: self.incident_space, memory: self.incident_memory }
-    }
-}
 
 #[derive(Debug, Subcommand)]
 pub(super) enum IncidentCommand {

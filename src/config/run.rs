@@ -27,6 +27,8 @@ pub struct RunConfig {
     pub batch: BatchConfig,
     /// The GPUs.
     pub gpu: GpuConfig,
+    /// What is reported, where it differs from what is judged.
+    pub report: ReportConfig,
     /// How the run looks after itself.
     pub service: ServiceSettings,
     /// What the line can be changed over to, instead of one bundle.
@@ -40,6 +42,26 @@ pub struct RunConfig {
 pub struct GpuConfig {
     /// Ordinals in the order of use: the first serves, warm engines stand by on the others; empty: the first GPU alone.
     pub devices: Vec<u32>,
+    /// How a thread waits for the GPU: `block` or `spin`.
+    pub wait: Option<String>,
+    /// GPU memory that the engine may take, as in `512MiB`; without it, the bundle's budget.
+    pub budget: Option<String>,
+    /// Room for the pixels of one picture on the GPU, as in `24MiB`.
+    pub picture: Option<String>,
+    /// Batches in flight at once, 1 to 8.
+    pub lanes: Option<u32>,
+    /// Folder with TensorRT's libraries.
+    pub tensorrt_dir: Option<PathBuf>,
+}
+
+/// `[report]`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReportConfig {
+    /// Boxes are reported from this score on, 0..1; what is judged does not change.
+    pub conf: Option<f32>,
+    /// Overlap above which boxes of one class are one object, for the report, 0..1.
+    pub iou: Option<f32>,
 }
 
 /// One `[[stream]]`.

@@ -167,11 +167,27 @@ pub struct ServiceSettings {
     #[arg(long, value_name = "TIME", value_parser = span)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probation: Option<Span>,
+    /// Record every frame, not only those around faults; needs a state folder
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub deep_log: bool,
+    /// Room for incidents in the state folder; the oldest are removed [default: 1GiB]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "text_or_number")]
+    pub incident_space: Option<Bytes>,
+    /// Memory for pictures of the last frames, and again for those that wait for the disk [default: 128MiB]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "text_or_number")]
+    pub incident_memory: Option<Bytes>,
 }
 
 macro_rules! first_of {
     ($typed:ident, $file:ident, $($field:ident),+) => {
-        ServiceSettings { watch: $typed.watch || $file.watch, $($field: $typed.$field.or($file.$field),)+ }
+        ServiceSettings {
+            watch: $typed.watch || $file.watch,
+            deep_log: $typed.deep_log || $file.deep_log,
+            $($field: $typed.$field.or($file.$field),)+
+        }
     };
 }
 
@@ -200,7 +216,9 @@ impl ServiceSettings {
             memory_warm_up,
             shadow_frames,
             shadow_agreement,
-            probation
+            probation,
+            incident_space,
+            incident_memory
         )
     }
 
@@ -232,6 +250,9 @@ impl ServiceSettings {
         set(&mut options.reload.shadow_frames, self.shadow_frames);
         set(&mut options.reload.agreement, share("shadow-agreement", self.shadow_agreement)?);
         set(&mut options.reload.probation, self.probation.map(|span| span.0));
+        options.incidents.deep_log = self.deep_log;
+        set(&mut options.incidents.space, self.incident_space);
+        set(&mut options.incidents.memory, self.incident_memory);
         self.check(&options)?;
         Ok(options)
     }
@@ -318,6 +339,9 @@ memory_warm_up = "60s"
 shadow_frames = 7
 shadow_agreement = 95.0
 probation = "10s"
+deep_log = true
+incident_space = "2GiB"
+incident_memory = 1000000
 "#;
 
     #[test]

@@ -155,7 +155,7 @@ pub struct Guard {
     off: Vec<Off>,
     observing: Option<String>,
     learner: Option<Learner>,
-    has_anchor: bool,
+    has_distributions: bool,
     changes_seen: u64,
 }
 
@@ -190,7 +190,7 @@ impl Guard {
             off: Vec::new(),
             observing: None,
             learner,
-            has_anchor: false,
+            has_distributions: false,
             changes_seen: 0,
         };
         guard.set_up()?;
@@ -202,13 +202,17 @@ impl Guard {
         self.changes_seen = self.home.record.changes();
         let baseline = self.home.record.baseline();
         let (reference, why_none) = self.anchor(&baseline);
-        let has_anchor = reference.is_some();
         let observing = match self.home.mode {
             GuardMode::Observe => Some("so it was asked for (`--guard observe`)".to_owned()),
             GuardMode::Act => why_none,
         };
+        // References of older builds hold none: they are learnt on the line.
+        let learnt = baseline.anchor.as_ref().map(|anchor| &anchor.reference);
+        let distributions = reference.filter(|reference| !reference.score_bins.is_empty()).or(learnt);
+        let has_distributions = distributions.is_some();
         let setup = Setup {
             reference,
+            distributions,
             rolling: baseline.rolling.as_ref().map(|block| &block.reference),
             gallery: &self.home.gallery,
             lane: self.home.lane,
@@ -236,7 +240,7 @@ impl Guard {
                 std::mem::swap(check, &mut before);
             }
         }
-        (self.checks, self.off, self.observing, self.has_anchor) = (checks, off, observing, has_anchor);
+        (self.checks, self.off, self.observing, self.has_distributions) = (checks, off, observing, has_distributions);
         Ok(())
     }
 
@@ -297,7 +301,7 @@ impl Guard {
     fn learn(&mut self, seen: &Observation<'_>) {
         let (Some(learner), Some(stats), Some(answer)) = (&mut self.learner, seen.stats(), seen.answer) else { return };
         if let Some(block) = learner.take(stats, answer.detections) {
-            self.home.record.block_done(block, !self.has_anchor);
+            self.home.record.block_done(block, !self.has_distributions);
         }
     }
 
@@ -305,7 +309,7 @@ impl Guard {
     fn follow(&mut self) {
         let baseline = self.home.record.baseline();
         let accepted = baseline.anchor.as_ref().is_some_and(|anchor| anchor.from == AnchorFrom::Accepted);
-        if !self.has_anchor || accepted {
+        if !self.has_distributions || accepted {
             // The specification was checked when this guard was made.
             if let Err(error) = self.set_up() {
                 log::error!("the guard's checks cannot be made anew: {error}");
@@ -434,6 +438,27 @@ mod tests {
         assert_eq!(observer.guard.standing(), Standing::Observe);
         assert!(observer.guard.observing().unwrap().contains("--guard observe"));
         assert!(scene.stream_of(unrelated(), Home::alone()).guard.observing().unwrap().contains("no reference"));
+    }
+
+    #[test]
+    fn distributions_that_an_older_reference_lacks_are_learnt_beside_it() {
+        let mut scene = Scene::with_reference();
+        scene.spec.limits.learn_frames = 60.0;
+        scene.spec.limits.score_shift_frames = 50.0;
+        let reference = scene.spec.reference.as_mut().unwrap();
+        (reference.score_bins, reference.class_boxes) = (vec![], vec![]);
+        let mut stream = scene.stream(live());
+        assert_eq!(stream.guard.standing(), Standing::Act);
+        let is_off = |stream: &crate::guard::fixture::Stream| {
+            stream.guard.off_aloud().iter().any(|off| off.reason == Reason::ScoreShift)
+        };
+        assert!(is_off(&stream));
+        for _ in 0..61 {
+            stream.see_boxes(&crate::guard::fixture::boxes(4, 0.8));
+        }
+        assert!(!is_off(&stream));
+        let low = crate::guard::fixture::boxes(4, 0.4);
+        assert!((0..200).any(|_| stream.see_boxes(&low).reasons == [Reason::ScoreShift]));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod killed;
 mod run_bad_input;
 mod run_bench;
 mod run_camera;
+mod run_clock;
 mod run_doctor;
 mod run_incident;
 mod run_service;

@@ -94,7 +94,7 @@ fn a_configuration_says_how_the_run_looks_after_itself() {
             "engine = 'model.edge'\n[[stream]]\nname = 'left'\nsource = 'sim:?fps=10&size=160x96'\n[http]\nlisten = 'none'\n[service]\n{service}"
         );
         bench.write("edge.toml", text.as_bytes());
-        bench.edge_run(&["--config", "edge.toml", "--frames", "3", "--quiet"])
+        bench.edge_run(&["--config", "edge.toml", "--frames", "3"])
     };
     let ran = config("state = 'state'\nguard = 'observe'\n").ends_with(0);
     assert!(ran.people.contains("soft checks only observe: so it was asked for"), "{}", ran.people);
@@ -187,4 +187,39 @@ fn with_a_trusted_key_only_bundles_signed_by_it_run() {
     bench.write("model.onnx", &crate::workbench::model(0.7));
     bench.build(&[]).ends_with(0);
     run("line.pub").ends_with(3);
+}
+
+/// Made for this test with `openssl genpkey -algorithm ed25519`.
+const FOREIGN_KEY: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIGYodpP5Zc+5q9fm3t5wrj1Lns+vy96d0klKWpr3EEDI\n-----END PRIVATE KEY-----\n";
+
+#[test]
+fn while_a_key_is_trusted_a_running_line_takes_no_bundle_without_its_signature() {
+    let bench = Bench::new();
+    bench.write("line.key", KEY.as_bytes());
+    bench.write("line.pub", ITS_PUBLIC_KEY.as_bytes());
+    bench.write("foreign.key", FOREIGN_KEY.as_bytes());
+    bench.write("model.onnx", &crate::workbench::model(0.7));
+    bench.build(&[]).ends_with(0);
+    let unsigned = bench.read("model.edge");
+    bench.edge_build(&["sign", "model.edge", "--key", "foreign.key"]).ends_with(0);
+    let foreign = bench.read("model.edge");
+    bench.write("model.onnx", &crate::workbench::model(0.8));
+    bench.build(&[]).ends_with(0);
+    bench.edge_build(&["sign", "model.edge", "--key", "line.key"]).ends_with(0);
+    let mut supervisor = Supervisor::start(&bench, &["--trust", "line.pub"]);
+    supervisor.wait_for("READY=1");
+    for bundle in [&unsigned, &foreign] {
+        bench.write("new.edge", bundle);
+        std::fs::rename(bench.path("new.edge"), bench.path("model.edge")).unwrap();
+        supervisor.signal("-HUP");
+        for _ in 0..4 {
+            supervisor.wait_for("WATCHDOG=1");
+        }
+        assert!(supervisor.child.try_wait().unwrap().is_none());
+    }
+    supervisor.signal("-TERM");
+    supervisor.wait_for("STOPPING=1");
+    let log = String::from_utf8_lossy(&supervisor.child.wait_with_output().unwrap().stderr).into_owned();
+    assert_eq!(log.matches("reload refused, the old bundle goes on").count(), 2, "{log}");
+    assert!(log.contains("found no signature") && log.contains("does not belong to the trusted key"), "{log}");
 }

@@ -12,7 +12,7 @@ use crate::cli::baseline::{BaselineCommand, baseline};
 use crate::cli::batch_flags::BatchFlags;
 use crate::cli::doctor::{self, DoctorArgs};
 use crate::cli::gpu_flags::GpuFlags;
-use crate::cli::incident::{IncidentCommand, RecordFlags, ReplayArgs, incident, replay_incident};
+use crate::cli::incident::{IncidentCommand, ReplayArgs, incident, replay_incident};
 use crate::cli::product::{self, ProductArgs};
 use crate::cli::sample::SampleBundle;
 use crate::cli::service::{self, StateArgs, UnprovenCommand};
@@ -172,8 +172,6 @@ struct RunArgs {
     #[cfg(feature = "inject")]
     #[arg(long, value_name = "FILE")]
     inject: Option<PathBuf>,
-    #[command(flatten, next_help_heading = "Deep log")]
-    record: RecordFlags,
     #[command(flatten)]
     batch: BatchFlags,
     #[command(flatten, next_help_heading = "Service")]
@@ -239,6 +237,7 @@ fn check_config(file: &Path, terminal: &mut Terminal) -> Result<()> {
     for stream in streams_of_config(&config, file)? {
         terminal.data(format!("stream {}: {:?}\n", stream.name, stream.spec.place))?;
     }
+    config.service.options().map_err(|error| error.at(file.display()))?;
     terminal.data(format!("{}: valid\n", file.display()))
 }
 
@@ -301,12 +300,6 @@ fn reload_on_hang_up(options: &Options, stop: &StopFlag) -> Result<()> {
 
 /// Checks what was typed against itself and against the configuration file.
 fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
-    for (name, value) in [("--conf", typed.conf), ("--iou", typed.iou)] {
-        if let Some(value) = value.filter(|value| !(0.0..=1.0).contains(value)) {
-            return Err(Error::usage(format!("found {name} {value}, expected 0 to 1"))
-                .hint("leave it out to report what the bundle's own thresholds give"));
-        }
-    }
     let config = match &typed.config {
         Some(file) => RunConfig::read(file)?,
         None => RunConfig::default(),
@@ -331,15 +324,14 @@ fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
     service.products.list = config.products;
     service.products.first = typed.product;
     service.devices = typed.gpu.devices(&config.gpu);
-    service.incidents = typed.record.options();
     service.batch_wait = typed.batch.wait(&config.batch)?;
     let options = Options {
         bundle,
         trust,
         cpu: cpu(typed.cpu_backend, typed.threads, typed.emulate_half, &config.cpu)?,
-        gpu: typed.gpu.options(),
-        conf: typed.conf,
-        iou: typed.iou,
+        gpu: typed.gpu.options_or(&config.gpu)?,
+        conf: share("conf", typed.conf.or(config.report.conf))?,
+        iou: share("iou", typed.iou.or(config.report.iou))?,
         frames: typed.frames,
         duration: typed.duration,
         service,
@@ -358,6 +350,17 @@ fn look_after(mut settings: ServiceSettings) -> Result<ServiceOptions> {
     let of_systemd = || std::env::split_paths(&std::env::var_os("STATE_DIRECTORY")?).next();
     settings.state = settings.state.or_else(of_systemd);
     settings.options()
+}
+
+/// What is typed or set for the report, 0..1.
+fn share(name: &str, value: Option<f32>) -> Result<Option<f32>> {
+    match value {
+        Some(value) if !(0.0..=1.0).contains(&value) => {
+            Err(Error::usage(format!("found --{name} {value}, expected 0 to 1"))
+                .hint("leave it out to report what the bundle's own thresholds give"))
+        }
+        value => Ok(value),
+    }
 }
 
 fn outputs(file: Option<PathBuf>, save: Option<PathBuf>, config: OutputConfig) -> OutputOptions {
@@ -407,3 +410,6 @@ impl From<DeliveryArg> for Delivery {
         }
     }
 }
+
+#[cfg(test)]
+mod flags_and_keys;

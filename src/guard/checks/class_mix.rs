@@ -1,6 +1,6 @@
 //! Another mix of classes than on good frames: one class is taken for another, or is not seen any more.
 
-use super::{About, Advice, Check, NO_REFERENCE, NOT_LIVE, SetUp, Setup};
+use super::{About, Advice, Check, NOT_LEARNT, NOT_LIVE, SetUp, Setup};
 use crate::error::Result;
 use crate::guard::{Observation, Reason, Reference, Severity, Side};
 use crate::units::{float64, index};
@@ -12,7 +12,7 @@ pub(super) const ABOUT: About = About {
     side: Side::Engine,
     compares: "the shares of the classes over the last frames with the anchor's and with the rolling baseline's",
     limits: &["class_mix_share", "class_mix_frames", "class_mix_boxes"],
-    off_when: "there is no reference or it has no counts by class, the model has one class, or the source is not live",
+    off_when: "no mix is known or learnt yet, the model has one class, or the source is not live",
     english: Advice {
         seen: "The mix of objects is very different from usual.",
         what_to_do: "If the product has changed, accept a new baseline; if not, have the parts checked by hand.",
@@ -50,7 +50,7 @@ pub(super) fn set_up(setup: &Setup<'_>) -> Result<SetUp> {
     if !setup.traits.live {
         return SetUp::off(NOT_LIVE);
     }
-    let Some(reference) = setup.reference else { return SetUp::off(NO_REFERENCE) };
+    let Some(reference) = setup.distributions else { return SetUp::off(NOT_LEARNT) };
     let Some(anchor) = shares(&reference.class_boxes, classes) else {
         return SetUp::off("the reference has no counts by class");
     };

@@ -74,6 +74,8 @@ pub struct Advice {
 pub(super) struct Setup<'a> {
     /// The anchor: the reference, when it may be believed.
     pub(super) reference: Option<&'a Reference>,
+    /// The anchor for distributions of scores and classes: the same, or what was learnt where it holds none.
+    pub(super) distributions: Option<&'a Reference>,
     /// The last block of good frames on this line.
     pub(super) rolling: Option<&'a Reference>,
     /// The last boxes of all streams.
@@ -265,6 +267,7 @@ impl Streak {
 
 const NEVER_OFF: &str = "never";
 const NO_REFERENCE: &str = "there is no reference to compare with";
+const NOT_LEARNT: &str = "what is usual is not learnt yet";
 const UNRELATED: &str = "the pictures do not follow each other, so they cannot be compared";
 const NOT_LIVE: &str = "the source is not live";
 

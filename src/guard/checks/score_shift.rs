@@ -1,6 +1,6 @@
 //! Scores that are spread otherwise than on good frames: an engine whose numbers have moved as a whole.
 
-use super::{About, Advice, Check, NO_REFERENCE, NOT_LIVE, SetUp, Setup};
+use super::{About, Advice, Check, NOT_LEARNT, NOT_LIVE, SetUp, Setup};
 use crate::error::Result;
 use crate::guard::reference::score_bin;
 use crate::guard::{Observation, Reason, Reference, SCORE_BINS, Severity, Side};
@@ -13,7 +13,7 @@ pub(super) const ABOUT: About = About {
     side: Side::Engine,
     compares: "the distribution of scores over the last frames with the anchor's and with the rolling baseline's",
     limits: &["score_shift", "score_shift_frames", "score_shift_boxes"],
-    off_when: "there is no reference or it has no distribution of scores, or the source is not live",
+    off_when: "no distribution is known or learnt yet, or the source is not live",
     english: Advice {
         seen: "The detector is more or less sure than usual.",
         what_to_do: "Check light, focus and product; accept a new baseline if the change was wanted, else call service.",
@@ -47,7 +47,7 @@ pub(super) fn set_up(setup: &Setup<'_>) -> Result<SetUp> {
     if !setup.traits.live {
         return SetUp::off(NOT_LIVE);
     }
-    let Some(reference) = setup.reference else { return SetUp::off(NO_REFERENCE) };
+    let Some(reference) = setup.distributions else { return SetUp::off(NOT_LEARNT) };
     let Some(anchor) = shares(&reference.score_bins) else {
         return SetUp::off("the reference has no distribution of scores");
     };
