@@ -2,7 +2,8 @@
 //! `data/pcb/val` come in shuffled order through `replay:`, a canned engine answers each with its stored candidates
 //! (`tests/reference/pcb-yolov8n-val.jsonl`), through the whole run: lanes, guard with baselines, self-tests, echo.
 //!
-//! `EDGE_FULL=1` takes 100,000 frames; without it, as many of 10,000 as 20 seconds allow. How many is printed.
+//! `EDGE_FULL=1` takes 100,000 frames; without it, as many of 10,000 as 20 seconds allow. How many is printed. The guard
+//! alone judges 100,000 frames in either case, of every fifth picture without `EDGE_FULL=1`.
 
 use crate::common;
 use crate::line::{Line, write_bundle};
@@ -10,19 +11,21 @@ use edge_trt::bundle::Bundle;
 use edge_trt::camera::SourceSpec;
 use edge_trt::detections::Detection;
 use edge_trt::engine::canned::{CannedAnswer, CannedEngine};
-use edge_trt::engine::{Candidate, Engine, Layout, Letterbox};
+use edge_trt::engine::{Candidate, Engine, Layout, Letterbox, OutputStats};
 use edge_trt::error::Result;
-use edge_trt::frame::{Frame, Picture};
+use edge_trt::frame::{Frame, FrameTag, Picture};
 use edge_trt::guard::picture::PictureStats;
 use edge_trt::guard::reference::ReferenceBuilder;
-use edge_trt::guard::{Reason, Reference, Trust};
+use edge_trt::guard::{
+    Answer, Gallery, Guard, GuardSpec, Home, Observation, Reference, Seen, Standing, StreamTraits, Trust,
+};
 use edge_trt::run::depot::Delivery;
 use edge_trt::run::source::EngineSource;
 use edge_trt::units::{BoxPx, SizePx};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const INPUT: SizePx = SizePx::new(640, 640);
 const CLASSES: [&str; 6] = ["open", "short", "mousebite", "spur", "copper", "pin-hole"];
@@ -138,5 +141,60 @@ fn clean_pictures_in_any_order_raise_no_alarm() {
     // The checks that learn have had their say.
     let kept = std::fs::read_dir(line.path("state/baselines")).map_or(0, Iterator::count);
     assert!(kept > 0 || frames < 2100, "no baseline was kept");
-    assert!(Reason::all().any(|reason| reason == Reason::ClassMix));
+}
+
+/// The guard alone, with the same pictures and answers: pictures are measured once, so that 100,000 frames take seconds.
+#[test]
+fn the_guard_judges_a_hundred_thousand_clean_frames_without_an_alarm() {
+    let Some(shared) = common::shared() else { return };
+    let data = shared.join("data/pcb");
+    let full = std::env::var_os("EDGE_FULL").is_some();
+    let calibration = stored("pcb-yolov8n-calib.jsonl");
+    let spec =
+        GuardSpec { reference: Some(reference(&data.join("calib/images"), &calibration)), ..GuardSpec::default() };
+    let traits = StreamTraits { live: true, related_frames: false, triggered: false };
+    let gallery = Gallery::new(2);
+    let mut guards = [0, 1].map(|lane| {
+        let home = Home { lane, gallery: Arc::clone(&gallery), ..Home::alone() };
+        Guard::at(&spec, &CLASSES.map(String::from), traits, home).unwrap()
+    });
+    let mut answers: Vec<(String, Vec<Detection>)> = stored("pcb-yolov8n-val.jsonl").into_iter().collect();
+    answers.sort_by(|left, right| left.0.cmp(&right.0));
+    let seen: Vec<(PictureStats, Vec<Detection>)> = answers
+        .into_iter()
+        .step_by(if full { 1 } else { 5 })
+        .map(|(name, mut boxes)| {
+            boxes.retain(|found| found.score >= SCORE);
+            let picture = image::open(data.join("val/images").join(name)).unwrap().to_rgb8();
+            let size = SizePx::new(picture.width(), picture.height());
+            (PictureStats::measure(&Picture::rgb(size, picture.into_raw())), boxes)
+        })
+        .collect();
+    let output = OutputStats { values: 84 * 8400, maximum_score: 0.9, ..OutputStats::default() };
+    let (start, mut state) = (Instant::now(), 7_u64);
+    let mut alarms: BTreeMap<&str, u64> = BTreeMap::new();
+    for number in 0..100_000_u64 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (stats, boxes) = &seen[usize::try_from(state >> 33).unwrap() % seen.len()];
+        let tag = FrameTag { stream: "cam0".into(), number };
+        let answer = Answer {
+            tag: &tag,
+            stats: &output,
+            detections: boxes,
+            all_zero_is_fault: true,
+            most_boxes: 300,
+            echo_differs: false,
+        };
+        let arrived = start + Duration::from_millis(33 * number);
+        let observation = Observation { tag: &tag, arrived, picture: Seen::Picture(stats), answer: Some(answer) };
+        let verdict = guards[usize::try_from(number % 2).unwrap()].judge(&observation);
+        for reason in verdict.reasons.iter().chain(&verdict.observed) {
+            *alarms.entry(reason.name()).or_default() += 1;
+        }
+    }
+    eprintln!("100000 frames of {} pictures on two streams: alarms {alarms:?}", seen.len());
+    assert_eq!(alarms, BTreeMap::new());
+    for guard in guards {
+        assert_eq!(guard.standing(), Standing::Act, "soft checks did act");
+    }
 }
