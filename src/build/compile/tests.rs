@@ -175,3 +175,34 @@ fn a_capability_that_the_library_does_not_know_is_refused_by_it_too() {
         assert!(error.message().contains("does not build for compute capability"), "{error}");
     }
 }
+
+/// TensorRT 8 gets an FP16 graph as floats with the tail named that must stay there; every other family gets the graph as it is.
+#[test]
+fn tensorrt_8_gets_the_float_form_of_a_half_graph() {
+    let weight = tensor::from_f32_as_f16("w", &[4, 3, 3, 3], &[0.25; 108]);
+    let cast = |name: &str, from: &str, to: &str, element: tensor::DataType| {
+        make::node("Cast", name, &[from], &[to], vec![make::int("to", i64::from(element.code()))])
+    };
+    let nodes = vec![
+        cast("in", "images", "half", tensor::DataType::F16),
+        make::node("Conv", "conv", &["half", "w"], &["features"], vec![make::ints("pads", &[1, 1, 1, 1])]),
+        cast("out", "features", "wide", tensor::DataType::F32),
+        make::node("Softmax", "tail", &["wide"], &["y"], vec![]),
+    ];
+    let outputs = vec![value("y", tensor::DataType::F32, &[1, 4, 8, 8])];
+    let model =
+        Sample { weights: vec![weight], ..Sample::new(&[1, 3, 8, 8], nodes, outputs) }.model().to_bytes().unwrap();
+    let layout = crate::engine::Layout::Raw { output: "y".into(), classes: 2, anchors: 64 };
+    let of = |flavour: Flavour| {
+        let order = PlanOrder { flavour, ..request(PathBuf::new(), vec![], 75).order };
+        Request::new(order, &model, &layout, &[("f16".to_owned(), 1)].into()).unwrap()
+    };
+    let on_8 = of(Flavour::Trt8);
+    assert_eq!(on_8.held, ["y"]);
+    assert_eq!(on_8.precisions, [DataType::Half]);
+    let given = Model::from_bytes(&on_8.model).unwrap();
+    assert!(!crate::onnx::twin::has_half(&given));
+    assert!(given.graph().node.iter().all(|node| node.op_type != "Cast"), "{:?}", given.graph().node);
+    let on_10 = of(Flavour::Trt10);
+    assert_eq!((on_10.held, on_10.model), (vec![], model.clone()));
+}
