@@ -25,7 +25,7 @@ pub(super) fn run(args: ProductArgs, terminal: &mut Terminal) -> Result<()> {
     let Some(id) = args.id else {
         for known in &kept.known {
             let mark = if *known == kept.product { "* " } else { "  " };
-            terminal.data(format!("{mark}{known}\n"))?;
+            terminal.data(format!("{mark}{known}"))?;
         }
         return Ok(());
     };

@@ -117,6 +117,39 @@ fn baselines_are_shown_and_accepted_by_a_person() {
 }
 
 #[test]
+fn products_of_a_configuration_run_and_are_listed_and_asked_for_by_a_person() {
+    let bench = Bench::new();
+    bench.build(&["-o", "a.edge"]).ends_with(0);
+    let text = "[[product]]\nid = 'one'\nbundle = 'a.edge'\n[[product]]\nid = 'two'\nbundle = 'a.edge'\nthresholds = { score = 0.95 }\n\
+                [[stream]]\nname = 'left'\nsource = 'sim:?fps=10&size=160x96'\n[http]\nlisten = 'none'\n\
+                [service]\nstate = 'state'\n[output]\nfile = 'rows.jsonl'\n";
+    bench.write("edge.toml", text.as_bytes());
+    let run = |more: &[&str]| bench.edge_run(&[&["--config", "edge.toml", "--frames", "3", "--quiet"], more].concat());
+    let products = || -> Vec<String> {
+        let rows = String::from_utf8(bench.read("rows.jsonl")).unwrap();
+        std::fs::remove_file(bench.path("rows.jsonl")).unwrap();
+        let id =
+            |line| serde_json::from_str::<serde_json::Value>(line).unwrap()["product"].as_str().unwrap().to_owned();
+        rows.lines().map(id).collect()
+    };
+    bench.edge_run(&["product", "--state", "."]).ends_with(2).explains(&["found no products"]);
+    run(&[]).ends_with(0);
+    assert_eq!(products(), ["one"; 3]);
+    assert_eq!(bench.edge_run(&["product", "--state", "state"]).ends_with(0).data, "* one\n  two\n");
+    bench
+        .edge_run(&["product", "three", "--state", "state"])
+        .ends_with(2)
+        .says_one_error(&["found product `three`, expected one of: `one`, `two`"]);
+    bench.edge_run(&["product", "two", "--state", "state"]).ends_with(0);
+    run(&[]).ends_with(0);
+    assert_eq!(products(), ["two"; 3]);
+    run(&["--product", "one"]).ends_with(0);
+    assert_eq!(products(), ["one"; 3]);
+    run(&["--product", "three"]).ends_with(2).says_one_error(&["expected one of: `one`, `two`"]);
+    bench.edge_run(&["--product", "one", "--source", "sim:"]).ends_with(2).explains(&["`[[product]]`"]);
+}
+
+#[test]
 fn the_unit_file_restarts_on_the_documented_codes_and_no_others() {
     let unit = include_str!("../../deploy/edge-run.service");
     let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_else(|| panic!("no {key}"));

@@ -138,6 +138,8 @@ fn every_row_says_its_product_and_none_is_answered_by_another_ones_engine() {
     assert_eq!(running.live.load(Ordering::SeqCst), 2, "three products, two bundles");
     let (line, outcome) = running.end();
     assert_eq!(outcome.incidents, []);
+    let recorded = std::fs::read_dir(line.path("state/incidents")).map_or(0, |entries| entries.count());
+    assert_eq!(recorded, 0, "a changeover is no incident");
     let rows = line.rows();
     assert_eq!(runs_of_products(&rows), ["a", "b", "c", "a", "c", "b"]);
     for row in &rows {

@@ -166,7 +166,7 @@ struct RunArgs {
     #[arg(long)]
     emulate_half: bool,
     /// Begin with this product of the configuration file [default: the one in the state folder, else the first]
-    #[arg(long, value_name = "ID", requires = "config")]
+    #[arg(long, value_name = "ID")]
     product: Option<String>,
     /// Spoil engine and cameras by this plan of faults, for acceptance tests
     #[cfg(feature = "inject")]
@@ -311,6 +311,10 @@ fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
     let engine = streams::take_engines(&typed.engine, &mut streams)?.or(config.engine);
     let live = streams.iter().any(|stream| stream.spec.kind() == SourceKind::Live);
     let settings = typed.service.or(config.service);
+    if typed.product.is_some() && config.products.is_empty() {
+        return Err(Error::usage("found `--product`, expected it with a `--config` file that has `[[product]]`")
+            .hint("`edge-run config example` shows how products are written"));
+    }
     let (bundle, sample) = match config.products.first() {
         Some(_) if !typed.engine.is_empty() => {
             return Err(Error::usage("found `--engine` beside `[[product]]`, expected one of them")

@@ -213,7 +213,8 @@ impl Recorder {
 
     /// What this row begins, carries on or ends.
     fn look(&self, state: &mut State, lane: usize, row: &Row, shot: Option<&Shot>) {
-        let fault = row.trust == Trust::Fault;
+        // A frame that is set aside because the line makes another product is no incident.
+        let fault = row.trust == Trust::Fault && row.reasons != [Reason::Changeover];
         let begins = fault && state.lanes[lane].well;
         state.lanes[lane].well = !fault;
         if !fault {

@@ -240,6 +240,10 @@ impl Service<'_> {
             engine.close_aside();
         }
         self.proved_device = self.device;
+        if old.bundle.id() == self.bundle.id() {
+            // The same bundle under another name: what is usual is this product's all the same.
+            self.judge_anew(inspector)?;
+        }
         self.set_last_good(self.last_good.clone());
         Ok(())
     }
