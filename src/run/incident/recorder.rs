@@ -1,5 +1,8 @@
 //! What begins and ends an incident. Called once a frame by the loop over captures, and by the service between frames.
 
+mod service;
+pub(super) mod words;
+
 use super::report::{EngineFacts, EventLine, Report, SCHEMA, time_text};
 use super::ring::{Lane, Shot};
 use super::writer::{Note, Writer};
@@ -9,10 +12,9 @@ use crate::detections::Detection;
 use crate::engine::Inference;
 use crate::error::{Error, Result};
 use crate::frame::{Frame, StreamName};
-use crate::guard::ladder::{Cause, Step};
 use crate::guard::picture::PictureStats;
-use crate::guard::{Reason, Severity, Side, Trust};
-use crate::sinks::http::{Board, IncidentNote};
+use crate::guard::{Reason, Side, Trust};
+use crate::sinks::http::Board;
 use crate::sinks::row::{EngineStamp, Row};
 use crate::telemetry::{Labels, Metric, Telemetry};
 use crate::units::{count, milliseconds};
@@ -21,6 +23,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
+use words::{first_reason, id_of, note_of};
 
 /// Frames that may be between their answer and their row.
 const MOST_PENDING: usize = 64;
@@ -338,76 +341,6 @@ impl Recorder {
         self.lock().event(kind, text);
     }
 
-    /// The service has a fault before it and climbs the ladder from here.
-    pub(crate) fn alarm(&self, cause: Option<Cause>, what: &str) {
-        let mut state = self.lock();
-        let state = &mut *state;
-        state.event("alarm", what);
-        if state.open.as_ref().is_some_and(|open| open.over) {
-            self.close(state, false);
-        }
-        match &mut state.open {
-            Some(open) => what.clone_into(&mut open.report.what),
-            None => self.open(state, reason_of(cause), what, (0, true), AFTER),
-        }
-        let Some(open) = &mut state.open else { return };
-        open.ends_with = None;
-        self.tell(state);
-    }
-
-    /// What is known by now goes to the page and to the disk: the next step may be the last thing that this process does.
-    fn tell(&self, state: &State) {
-        let Some(open) = &state.open else { return };
-        self.board.note_incident(note_of(&open.report, false));
-        if let Some(writer) = &state.writer {
-            let mut report = open.report.clone();
-            report.events.extend(state.events.iter().cloned());
-            writer.tell(Note::Update(Box::new(report)));
-        }
-    }
-
-    /// A step was taken.
-    pub(crate) fn step(&self, step: Step) {
-        let mut state = self.lock();
-        state.event("step", step.name());
-        let Some(open) = &mut state.open else { return };
-        open.report.steps.push(step.name().to_owned());
-        self.tell(&state);
-    }
-
-    /// The known answers come out right again.
-    pub(crate) fn recovered(&self, steps: &[Step], took: Duration) {
-        let mut state = self.lock();
-        state.event("recovered", &format!("after {:.2} s", took.as_secs_f64()));
-        let Some(open) = &mut state.open else { return };
-        open.over = true;
-        open.report.steps = steps.iter().map(|step| step.name().to_owned()).collect();
-        open.report.recovered_after_ms = Some(milliseconds(took));
-        self.tell(&state);
-    }
-
-    /// The run ends, because of `error` when there is one. What is open is written as far as it goes.
-    pub(crate) fn finish(&self, error: Option<&Error>) {
-        let mut state = self.lock();
-        if let Some(error) = error {
-            let text = format!("exit {}: {}", error.kind().exit_code(), error.message());
-            state.event("gave_up", &text);
-            if let Some(open) = state.open.as_mut().filter(|open| !open.over) {
-                open.report.ended = Some(text);
-            }
-        }
-        let state = &mut *state;
-        self.close(state, true);
-        self.records.store(false, Ordering::Relaxed);
-        if state.recorded > 0 {
-            let each_us = state.spent.as_secs_f64() * 1e6 / crate::units::float64(state.recorded);
-            log::info!("deep log: {each_us:.2} µs a frame over {} frames", state.recorded);
-        }
-        if let Some(writer) = state.writer.take() {
-            writer.finish();
-        }
-    }
-
     /// Records the next `frames` frames of every stream (at most [`MOST_ASKED`]). Whether that was possible: not without a
     /// state folder, and not while an incident is being recorded.
     pub fn ask(&self, frames: u32) -> bool {
@@ -454,42 +387,6 @@ impl State {
         let device = self.engine.as_ref().map_or(0, |(facts, _)| facts.device);
         shot.take_row(row, usize::try_from(device).unwrap_or(0));
         shot
-    }
-}
-
-/// The reason that weighs most: hard before soft, then as the guard orders them.
-fn first_reason(row: &Row) -> Reason {
-    let weighs = |reason: &&Reason| reason.severity() != Severity::Hard;
-    row.reasons.iter().min_by_key(weighs).copied().unwrap_or(Reason::EngineError)
-}
-
-fn reason_of(cause: Option<Cause>) -> &'static str {
-    match cause {
-        Some(Cause::Slow) => "slow",
-        Some(Cause::DeviceLost) => "device_lost",
-        Some(Cause::Answer) => "answer",
-        Some(Cause::Proof) | None => "self_test",
-    }
-}
-
-/// `20260101T000000Z-nan`, with a number from the second incident of this run on.
-fn id_of(at: SystemTime, reason: &str, number: u64) -> String {
-    let time: String = time_text(at).chars().take(19).filter(|c| c.is_ascii_alphanumeric()).collect();
-    format!("{time}Z-{number:03}-{reason}")
-}
-
-/// What the page says of an incident.
-pub(super) fn note_of(report: &Report, kept: bool) -> IncidentNote {
-    IncidentNote {
-        id: report.id.clone(),
-        at: report.seen_at.clone(),
-        streams: report.streams.clone(),
-        reason: report.reason.clone(),
-        what: report.what.clone(),
-        steps: report.steps.clone(),
-        recovered_after_ms: report.recovered_after_ms,
-        ended: report.ended.is_some(),
-        kept,
     }
 }
 

@@ -1,7 +1,7 @@
 //! The thread that writes incidents. Nothing it meets (a slow disk, a full one, a folder that is gone) reaches the line.
 
 use super::picture;
-use super::recorder::note_of;
+use super::recorder::words::note_of;
 use super::report::{FRAMES, MANIFEST, REPORT, Report};
 use super::ring::Shot;
 use super::shelf::Shelf;
