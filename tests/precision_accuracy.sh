@@ -34,7 +34,7 @@ job() {
     # The GPU's graph, run here: half arithmetic emulated.
     mkdir -p "$work/$name" && unzip -qo "$engine" model.onnx -d "$work/$name"
     engine=$work/$name.cpu.edge
-    "$build" "$work/$name/model.onnx" --target cpu --threads 1 -o "$engine"
+    "$build" "$work/$name/model.onnx" --target cpu --threads 1 --calibration "$shared/data/pcb/calib/images" -o "$engine"
   fi
   "$run" --engine "$engine" --threads 1 --source "$shared/data/pcb/val/images" --conf 0.001 --iou 0.7 "${half[@]}" \
     --output "$work/$name.jsonl"

@@ -19,7 +19,7 @@ struct Axes {
 
 impl Axes {
     fn x(&self, value: f64) -> f64 {
-        MARGINS.0 + (WIDTH - MARGINS.0 - 12.0) * value / self.right
+        MARGINS.0 + (WIDTH - MARGINS.0 - 24.0) * value / self.right
     }
 
     fn y(&self, value: f64) -> f64 {
