@@ -75,14 +75,17 @@ int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     if (!bytes) return INVALID_VALUE;
     if (bytes > MEMORY_BYTES - used_bytes) return OUT_OF_MEMORY;
     /* Zeroed: no kernel runs here, so an answer that nobody wrote must read as none. */
-    size_t *block = calloc(1, bytes + 64);
+    /* Aligned to 256 bytes as the driver does, with one such unit in front for the length. */
+    size_t *block = NULL;
+    if (posix_memalign((void **)&block, 256, bytes + 256)) return OUT_OF_MEMORY;
+    memset(block, 0, bytes + 256);
     *block = bytes;
     used_bytes += bytes;
     live++;
-    *address = (uintptr_t)block + 64;
+    *address = (uintptr_t)block + 256;
     return SUCCESS;
 }
-int cuMemFree_v2(uint64_t address) { NEEDS_CONTEXT; size_t *block = (size_t *)(uintptr_t)(address - 64); used_bytes -= *block; live--; free(block); return SUCCESS; }
+int cuMemFree_v2(uint64_t address) { NEEDS_CONTEXT; size_t *block = (size_t *)(uintptr_t)(address - 256); used_bytes -= *block; live--; free(block); return SUCCESS; }
 int cuMemHostAlloc(void **address, size_t bytes, unsigned flags) { NEEDS_CONTEXT; (void)flags; *address = malloc(bytes); memset(*address, 0xA5, bytes); live++; return SUCCESS; }
 int cuMemFreeHost(void *address) { NEEDS_CONTEXT; free(address); live--; return SUCCESS; }
 

@@ -221,10 +221,16 @@ static int network_inputs(implementation *m) { SAID(, "", HERE("getNbInputs")); 
 static object *network_input(implementation *m, int index) { SAID(, " %d", HERE("getInput"), index); return tensor(m, true); }
 static int network_outputs(implementation *m) { SAID(, "", HERE("getNbOutputs")); return 1; }
 static object *network_output(implementation *m, int index) { SAID(, " %d", HERE("getOutput"), index); return tensor(m, false); }
+#ifdef SIDE // a detector of two classes on SIDE × SIDE pixels, in 32-bit floats; it computes nothing
+#define INPUT_TYPE 0
+static const dims INPUT_SIZES = {4, {1, 3, SIDE, SIDE}}, OUTPUT_SIZES = {3, {1, 6, SIDE * SIDE * 21 / 1024}};
+#else
+#define INPUT_TYPE 1
 static const dims INPUT_SIZES = {4, {1, 3, 4, 5}}, OUTPUT_SIZES = {3, {1, 6, 10}};
+#endif
 static const char *tensor_name(implementation *m) { SAID(, "", HERE("getName")); return m->input ? "images" : "output0"; }
 static dims tensor_sizes(implementation *m) { SAID(, "", HERE("getDimensions")); return m->input ? INPUT_SIZES : OUTPUT_SIZES; }
-static int tensor_type(implementation *m) { SAID(, "", HERE("getType")); return m->input ? 1 : 0; }
+static int tensor_type(implementation *m) { SAID(, "", HERE("getType")); return m->input ? INPUT_TYPE : 0; }
 static int layer_outputs(implementation *m) { SAID(, "", HERE("getNbOutputs")); return 1; }
 static object *layer_output(implementation *m, int index) { SAID(, " %d", HERE("getOutput"), index); return tensor(m, m->index == 0); }
 static void layer_precision(implementation *m, int type) { SAID(, " layer=%d type=%d", HERE("setPrecision"), m->index, type); }
@@ -268,7 +274,7 @@ static int engine_layers(implementation *m) { SAID(, "", HERE("getNbLayers")); r
 static int engine_tensors(implementation *m) { SAID(, "", HERE("getNbIOTensors")); return 2; }
 static const char *engine_name(implementation *m, int index) { SAID(, " %d", HERE("getIOTensorName"), index); return index ? "output0" : "images"; }
 static dims engine_sizes(implementation *m, const char *name) { SAID(, " %s", HERE("getTensorShape"), name); return strcmp(name, "images") ? OUTPUT_SIZES : INPUT_SIZES; }
-static int engine_type(implementation *m, const char *name) { SAID(, " %s", HERE("getTensorDataType"), name); return strcmp(name, "images") ? 0 : 1; }
+static int engine_type(implementation *m, const char *name) { SAID(, " %s", HERE("getTensorDataType"), name); return strcmp(name, "images") ? 0 : INPUT_TYPE; }
 static int engine_mode(implementation *m, const char *name) { SAID(, " %s", HERE("getTensorIOMode"), name); return strcmp(name, "images") ? 2 : 1; }
 static size_t engine_memory(implementation *m) { SAID(, "", HERE("getDeviceMemorySize")); return 4096; }
 static int64_t engine_memory_v2(implementation *m) { SAID(, "", HERE("getDeviceMemorySizeV2")); return 4096; }

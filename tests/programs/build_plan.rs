@@ -47,12 +47,12 @@ impl Machine {
     }
 
     pub(crate) fn trt10(defines: &[&str]) -> Machine {
-        let defines = [&["FAMILY=1", "NUMBER=100300"], defines].concat();
+        let defines = [&["FAMILY=1", "NUMBER=100300", "SIDE=64"], defines].concat();
         Machine::new("libnvinfer.so.10", "libnvonnxparser.so.10", &defines)
     }
 
     fn trt8(defines: &[&str]) -> Machine {
-        let defines = [&["FAMILY=0", "NUMBER=8502"], defines].concat();
+        let defines = [&["FAMILY=0", "NUMBER=8502", "SIDE=64"], defines].concat();
         Machine::new("libnvinfer.so.8", "libnvonnxparser.so.8", &defines)
     }
 
@@ -187,7 +187,11 @@ fn a_target_that_needs_its_own_gpu_names_two_ways_and_both_work() {
         .says_one_error(&["compute capability 8.7", "found no CUDA driver"]);
     assert_eq!(bench.read("o.edge"), unfinished);
 
-    let finished = machine.run(&["finish", "o.edge"]).ends_with(0);
+    // The double computes nothing: its plan does not prove itself, and the bundle stays as it was.
+    machine.run(&["finish", "o.edge"]).ends_with(3).says_one_error(&["found a plan that must not be used"]);
+    assert_eq!(bench.read("o.edge"), unfinished);
+    let finished = machine.run(&["finish", "o.edge", "--keep-unproved"]).ends_with(0);
+    assert!(finished.people.contains("kept although"), "{}", finished.people);
     assert!(finished.people.contains("added plan `trt10-10.3.0-cc8.7` to o.edge"), "{}", finished.people);
     let bundle = Bundle::open(&bench.path("o.edge")).unwrap();
     assert_eq!(bundle.id(), id, "a plan does not change what the bundle is");
@@ -198,7 +202,7 @@ fn a_target_that_needs_its_own_gpu_names_two_ways_and_both_work() {
     assert!(bench.path("cache/trt10-10.3.0-Double-0.timings").exists());
 
     // The runner on the device: the same command there.
-    let on_device = machine.run(&[&target[..], &["--flavour", "trt10"]].concat()).ends_with(0);
+    let on_device = machine.run(&[&target[..], &["--flavour", "trt10", "--keep-unproved"]].concat()).ends_with(0);
     assert!(on_device.people.contains("compiling: TensorRT 10 10.3.0"), "{}", on_device.people);
 }
 
@@ -210,7 +214,7 @@ fn families_are_told_apart_by_what_is_installed() {
     let none = machine.run(&[&build[..], &["--flavour", "trt10"]].concat()).ends_with(10);
     none.says_one_error(&["found no TensorRT 10 library", "holds no `libnvinfer.so.10`"]);
     machine.run(&[&build[..], &["--portable"]].concat()).ends_with(0);
-    let finished = machine.run(&["finish", "o.edge"]).ends_with(0);
+    let finished = machine.run(&["finish", "o.edge", "--keep-unproved"]).ends_with(0);
     assert!(finished.people.contains("trt8-8.5.2-cc8.7"), "{}", finished.people);
     machine.run(&["finish", "o.edge", "--portable"]).ends_with(2).says_one_error(&["`--portable`"]);
 

@@ -38,7 +38,7 @@ fn a_bundle_for_a_gpu_is_judged_by_driver_plan_and_library() {
     assert!(unfinished.people.contains("no plan yet"), "{}", unfinished.people);
     assert!(unfinished.people.contains("edge-build finish o.edge"), "{}", unfinished.people);
 
-    machine.run(&["finish", "o.edge"]).ends_with(0);
+    machine.run(&["finish", "o.edge", "--keep-unproved"]).ends_with(0);
     let ran = doctor(&machine, &["--engine", "o.edge", "--json"]).ends_with(0);
     let report = json(&ran);
     assert_eq!(report["asked"]["can_run"], true, "{}", ran.data);

@@ -74,6 +74,14 @@ struct Open {
     over: bool,
 }
 
+impl Open {
+    /// Whether `row` is of a frame that was at the engine when that was repaired: part of this incident, not a new one.
+    fn is_older_than_its_repair(&self, row: &Row, reason: Reason) -> bool {
+        let repaired = self.report.recovered_after_ms.filter(|_| self.over && reason.side() == Side::Engine);
+        repaired.is_some_and(|after_ms| row.age_ms >= milliseconds(self.since.elapsed()) - after_ms)
+    }
+}
+
 struct Lasting {
     report: Report,
     since: Instant,
@@ -225,7 +233,8 @@ impl Recorder {
         }
         let reason = first_reason(row);
         let again = state.last.as_ref().is_some_and(|(last, at)| *last == reason.name() && at.elapsed() < APART);
-        let is_new = begins && !again;
+        let late = state.open.as_ref().is_some_and(|open| open.is_older_than_its_repair(row, reason));
+        let is_new = begins && !again && !late;
         let gives_way = |open: &Open| open.since.elapsed() > OPEN_FOR || (is_new && open.over);
         if state.open.as_ref().is_some_and(gives_way) {
             self.close(state, true);
