@@ -2,8 +2,8 @@
 # Builds for aarch64 on an x86_64 Debian (12 or newer) and runs under qemu: the tests of the TensorRT and CUDA tables against
 # the C doubles, the sample bundle's known answers, and edge-run on one picture of the simulated line.
 #   tools/aarch64.sh [FOLDER]      FOLDER: target/aarch64-tools; everything downloaded and built lies in it
-# Needs apt, cargo-zigbuild and ziglang (see tools/release.sh). Rust's standard library comes from rustup; without rustup the
-# whole compiler comes from Debian's `rustc-web`. qemu and a C library come from Debian's packages, unpacked beside the system.
+# Needs apt, cargo-zigbuild and ziglang (see tools/release.sh). Where the compiler at hand has no standard library for aarch64, Debian's
+# `rustc-web` is taken. That, qemu and a C library come from Debian's packages, unpacked beside the system.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools=$(realpath -m "${1:-target/aarch64-tools}")
@@ -47,11 +47,8 @@ unpack_rust() {
   touch "$tools/unpacked-rust"
 }
 
-# Rust for aarch64: the compiler at hand where it has (or can get) the standard library, else Debian's.
+# Rust for aarch64: the compiler at hand where it has the standard library, else Debian's.
 has_std() { [ -d "$(rustc --print target-libdir --target "$target" 2>/dev/null)" ]; }
-if ! has_std && command -v rustup >/dev/null; then
-  rustup target add "$target" || echo "rustup has no $target; taking Debian's rustc-web"
-fi
 if ! has_std; then
   unpack_rust
   printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s "$@"\n' "$libraries" "$root/usr/bin/rustc" >"$tools/rustc"

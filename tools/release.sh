@@ -2,7 +2,7 @@
 # Binaries that need at most GLIBC 2.31 (JetPack 5, Debian 11, Ubuntu 20.04), in target/PROFILE-binaries/.
 #   tools/release.sh [x86_64|aarch64] [PROFILE]      PROFILE: release; `emulated` is that of tools/aarch64.sh
 # Needs cargo-zigbuild with a `zig` that it finds (`pip install cargo-zigbuild ziglang`), readelf, and Rust's standard
-# library for the architecture (`rustup target add aarch64-unknown-linux-gnu`; tools/aarch64.sh knows a way without rustup).
+# library for the architecture (tools/aarch64.sh takes Debian's).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 glibc=2.31
