@@ -28,7 +28,7 @@ pub(super) fn write(path: &Path, value: &impl Serialize) -> Result<()> {
     file.commit()
 }
 
-/// Reads a file that [`write`] has written; `None` when there is none.
+/// Reads a file that [`write()`] has written; `None` when there is none.
 ///
 /// # Errors
 /// [`crate::ErrorKind::Refused`] for anything that is not whole or not understood.
