@@ -12,15 +12,8 @@ import collections
 import json
 import os
 
+from compare_detections import overlap
 from PIL import Image
-
-
-def overlap(a, b):
-    width = min(a[2], b[2]) - max(a[0], b[0])
-    height = min(a[3], b[3]) - max(a[1], b[1])
-    both = max(width, 0) * max(height, 0)
-    area = lambda box: (box[2] - box[0]) * (box[3] - box[1])
-    return both / (area(a) + area(b) - both + 1e-9)
 
 
 def labels_of(path, size):

@@ -3,32 +3,12 @@
 //! gets past the checksums.
 #![no_main]
 
+mod archive;
+
 use edge_trt::run::incident::recording::Recording;
 use libfuzzer_sys::fuzz_target;
-use std::io::{Cursor, Read, Write};
-use zip::write::SimpleFileOptions;
-use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 const WHOLE: &[u8] = include_bytes!("../corpus/incident/whole.zip");
-
-fn with_entry(name: &str, bytes: &[u8]) -> zip::result::ZipResult<Vec<u8>> {
-    let stored = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
-    let mut whole = ZipArchive::new(Cursor::new(WHOLE))?;
-    let mut packed = ZipWriter::new(Cursor::new(Vec::new()));
-    for index in 0..whole.len() {
-        let mut entry = whole.by_index(index)?;
-        let found = entry.name()?.into_owned();
-        packed.start_file(&found, stored)?;
-        if found == name {
-            packed.write_all(bytes)?;
-        } else {
-            let mut bytes = Vec::new();
-            entry.read_to_end(&mut bytes)?;
-            packed.write_all(&bytes)?;
-        }
-    }
-    Ok(packed.finish()?.into_inner())
-}
 
 fuzz_target!(|bytes: &[u8]| {
     let name = match bytes {
@@ -36,7 +16,7 @@ fuzz_target!(|bytes: &[u8]| {
         [0x89, b'P', ..] => Some("pictures/000000.png"),
         _ => None,
     };
-    let packed = name.map(|name| with_entry(name, bytes).expect("any bytes can be packed"));
+    let packed = name.map(|name| archive::with_entry(WHOLE, name, bytes).expect("any bytes can be packed"));
     let path = std::env::temp_dir().join(format!("edge-trt-fuzz-{}.zip", std::process::id()));
     std::fs::write(&path, packed.as_deref().unwrap_or(bytes)).expect("the folder for temporary files can be written");
     if let Ok(recording) = Recording::open(&path) {

@@ -64,6 +64,13 @@ impl Line {
         Line { recorder, board, telemetry }
     }
 
+    /// Good frames, one with a NaN, good frames.
+    fn one_fault(&self) {
+        self.frames("cam0", 0..30);
+        self.frame("cam0", 30, &[Reason::Nan]);
+        self.frames("cam0", 31..60);
+    }
+
     /// One frame through the recorder, as the inspector and the loop do it.
     fn frame(&self, stream: &str, number: u64, reasons: &[Reason]) {
         let shade = u8::try_from(number % 250).unwrap();
@@ -326,9 +333,7 @@ fn a_folder_that_cannot_be_written_disturbs_nothing() {
     let line = Line::start(Some(state.path()), IncidentOptions::default(), &["cam0"]);
     std::fs::remove_dir_all(state.path().join(FOLDER)).unwrap();
     std::fs::write(state.path().join(FOLDER), "in the way").unwrap();
-    line.frames("cam0", 0..30);
-    line.frame("cam0", 30, &[Reason::Nan]);
-    line.frames("cam0", 31..60);
+    line.one_fault();
     let (board, telemetry) = line.end();
     assert!(!board.incidents()[0].kept);
     assert_eq!(telemetry.total(Metric::IncidentFramesDropped, Labels::reason("write_error")), 50);
@@ -338,9 +343,7 @@ fn a_folder_that_cannot_be_written_disturbs_nothing() {
 fn what_a_killed_process_left_is_found_by_the_next_start() {
     let state = tempfile::tempdir().unwrap();
     let line = Line::start(Some(state.path()), IncidentOptions::default(), &["cam0"]);
-    line.frames("cam0", 0..30);
-    line.frame("cam0", 30, &[Reason::Nan]);
-    line.frames("cam0", 31..60);
+    line.one_fault();
     line.end();
     let folder = state.path().join(FOLDER);
     let id = list(state.path()).unwrap().0[0].report.id.clone();
@@ -363,9 +366,7 @@ fn what_a_killed_process_left_is_found_by_the_next_start() {
 fn an_export_is_read_back_whole_and_a_damaged_one_is_refused() {
     let state = tempfile::tempdir().unwrap();
     let line = Line::start(Some(state.path()), IncidentOptions::default(), &["cam0"]);
-    line.frames("cam0", 0..30);
-    line.frame("cam0", 30, &[Reason::Nan]);
-    line.frames("cam0", 31..60);
+    line.one_fault();
     line.end();
     let folder = list(state.path()).unwrap().0.remove(0).folder;
     let original = open(&folder);
