@@ -9,7 +9,7 @@ use crate::guard::Reason;
 use crate::run::depot::{Batch, Sight, Work};
 use crate::run::inspector::Inspector;
 use crate::run::product::{self, Kept, Shelved};
-use crate::run::ready::{self, Loading, Ready};
+use crate::run::ready::{Loading, Ready};
 use crate::sinks::http::{Changed, Phase, ProductPlace};
 use crate::telemetry::{Labels, Metric};
 use crate::units::milliseconds;
@@ -200,22 +200,6 @@ impl Service<'_> {
         });
     }
 
-    /// One known answer, so that what the engine has answered so far stands or is marked. Whether it stands.
-    pub(super) fn prove_before_parting(&mut self, inspector: &mut Inspector) -> bool {
-        let board = Arc::clone(&self.board);
-        let tick = || board.heartbeat();
-        match ready::prove_one(inspector.host(), &mut self.prover, self.next_golden, self.call_limit, &tick, false) {
-            Ok(_) => {
-                self.proved();
-                true
-            }
-            Err(error) => {
-                self.failed(error.message());
-                false
-            }
-        }
-    }
-
     /// The engine of product `to` answers from now on; the one before goes on the shelf while it stands.
     fn put_in(&mut self, inspector: &mut Inspector, to: usize, stands: bool) -> Result<()> {
         let path = self.options.service.products.list[to].bundle.clone();
@@ -227,8 +211,8 @@ impl Service<'_> {
         }
         let ready = self.take_from_shelf(place)?;
         let last_good = self.shelf.places[place].last_good.take();
-        let (bundle, call_limit, device) = (Arc::clone(&self.bundle), self.call_limit, self.device);
-        let proof_cost = self.proof_cost;
+        let (bundle, device) = (Arc::clone(&self.bundle), self.device);
+        let (call_limit, proof_cost) = (self.known.call_limit, self.known.cost);
         let (host, prover) = self.install(inspector, ready)?;
         let old = &mut self.shelf.places[from];
         old.bundle = bundle;
@@ -239,7 +223,7 @@ impl Service<'_> {
         } else {
             engine.close_aside();
         }
-        self.proved_device = self.device;
+        self.known.device = self.device;
         if old.bundle.id() == self.bundle.id() {
             // The same bundle under another name: what is usual is this product's all the same.
             self.judge_anew(inspector)?;

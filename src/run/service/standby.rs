@@ -173,7 +173,7 @@ impl Service<'_> {
         let board = Arc::clone(&self.board);
         let (device, ready) = self.standbys.take(&|| board.heartbeat())?;
         let failed = std::mem::replace(&mut self.device, device);
-        self.proved_device = device;
+        self.known.device = device;
         self.abandon_reload("the device has changed");
         let bundle = Arc::clone(&self.bundle);
         let other_bundle = ready.bundle.id() != bundle.id();

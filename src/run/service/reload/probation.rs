@@ -31,7 +31,7 @@ impl Service<'_> {
         let id = ready.bundle.id().to_owned();
         self.drop_before();
         let stands = self.prove_before_parting(inspector);
-        let old_limit = self.call_limit;
+        let old_limit = self.known.call_limit;
         let (host, old_prover) = match self.install(inspector, ready) {
             Ok(before) => before,
             Err(error) => {
