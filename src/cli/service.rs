@@ -53,21 +53,19 @@ pub(super) fn unproven(command: UnprovenCommand, terminal: &mut Terminal) -> Res
         }
     }
     if incidents.is_empty() {
-        terminal.say("no self-test has failed: every result is proved");
+        terminal.say("no self-test has failed and every run ended in order: every result is proved");
     }
     Ok(())
 }
 
 fn line(incident: &Unproven) -> String {
-    let listed = crate::units::count(incident.results.len());
+    let Unproven { failed_at, bundle, why, .. } = incident;
+    if incident.uncounted {
+        return format!("{failed_at}  results of {bundle} whose `proved_at` was the last one before: {why}");
+    }
+    let results = incident.older + crate::units::count(incident.results.len());
     let since = incident.proved_at.as_deref().unwrap_or("the start");
-    format!(
-        "{}  {} results since {since} of {}: {}",
-        incident.failed_at,
-        incident.older + listed,
-        incident.bundle,
-        incident.why
-    )
+    format!("{failed_at}  {results} results since {since} of {bundle}: {why}")
 }
 
 fn export(incident: &Unproven, terminal: &mut Terminal) -> Result<()> {
@@ -84,11 +82,18 @@ fn export(incident: &Unproven, terminal: &mut Terminal) -> Result<()> {
         });
         terminal.data(format!("{row}\n"))?;
     }
-    if incident.older > 0 {
+    for (stream, older) in &incident.older_by_stream {
+        let number = |frame: Option<u64>| frame.map_or_else(|| "?".to_owned(), |frame| frame.to_string());
         terminal.warn(format!(
-            "{} results before those of {} are not listed one by one",
-            incident.older, incident.failed_at
+            "{} results of stream {stream} before {} are not listed one by one: frames {} to {}",
+            older.results,
+            incident.failed_at,
+            number(older.first_frame),
+            number(older.last_frame)
         ));
+    }
+    if incident.uncounted {
+        terminal.warn(line(incident));
     }
     Ok(())
 }

@@ -274,11 +274,10 @@ pub trait Engine: Send {
         Err(Error::unexpected("found a run in flight, expected an engine with one lane to answer within the call"))
     }
 
-    /// Waits for the run in a lane and appends its answers, one a frame, in order. The lane is free afterwards. Runs are finished in
-    /// the order in which they began.
+    /// Waits for the run in a lane and appends its answers, one a frame, in order. The lane is free afterwards.
     ///
     /// # Errors
-    /// As [`Engine::infer`]; nothing is appended then, and the lane is free.
+    /// As [`Engine::infer`]; nothing is appended then.
     fn finish(&mut self, _lane: usize, _answers: &mut Vec<Inference>) -> Result<()> {
         Err(Error::unexpected("found no run in flight, expected an engine with one lane to answer within the call"))
     }

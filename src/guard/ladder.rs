@@ -47,6 +47,11 @@ impl Step {
             Step::StandbyDevice => "standby_device",
         }
     }
+
+    /// Whether another engine answers after it: a good proof then says nothing of the one before.
+    pub const fn replaces_the_engine(self) -> bool {
+        !matches!(self, Step::RetryFrame | Step::Rewarm)
+    }
 }
 
 /// What kind of fault climbs.

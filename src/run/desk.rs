@@ -67,6 +67,7 @@ impl<'b> Desk<'_, 'b> {
         self.inspector.rings(Arc::new(move || depot.nudge(group)));
         let ended = self.turns();
         self.land_all(ended.is_err());
+        let ended = self.service.end(&mut self.inspector, ended);
         if ended.is_err() {
             self.shared.stop.raise(StopReason::Failed);
         }

@@ -1,25 +1,28 @@
-//! Results since the last good proof: remembered in a ring, and written down as unproven when a proof fails.
-//!
-//! `unproven.jsonl` in the state folder holds one line an incident. A line that was cut off by a crash is passed over.
+//! Results since the last good proof: remembered in a ring, and written down as unproven when a proof fails or when the engine
+//! that gave them goes without another one.
 
-use crate::aside::cannot_write;
+mod file;
+mod unfinished;
+
 use crate::decision::Decision;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::sinks::row::Row;
+use crate::units::count;
+pub use file::{FILE, read};
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
-use std::fs::OpenOptions;
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+pub(super) use unfinished::Unfinished;
 
-/// Name of the file in the state folder.
-pub const FILE: &str = "unproven.jsonl";
-/// Results remembered; older ones are only counted.
-const KEPT: usize = 16_384;
+/// Results remembered one by one; of older ones the numbers from and to, by stream. Sixteen streams of 60 frames/s for the
+/// longest interval between two proofs, and half as much again.
+const KEPT: usize = 65_536;
+/// Incidents that could not be written and wait for another try; the results of older ones stay counted.
+const MOST_UNSAVED: usize = 64;
 
 /// One result that stands on a proof which is not known to hold any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +35,17 @@ pub struct UnprovenResult {
     pub part: Option<Arc<str>>,
     /// What was decided, where there is a rule.
     pub decision: Option<Decision>,
+}
+
+/// Results of one stream that are too many to be listed one by one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OlderResults {
+    /// How many.
+    pub results: u64,
+    /// The first capture number among them.
+    pub first_frame: Option<u64>,
+    /// The last one.
+    pub last_frame: Option<u64>,
 }
 
 /// Results between the last good proof and a failed one.
@@ -49,31 +63,50 @@ pub struct Unproven {
     pub sha256: String,
     /// Results older than those listed, by number only.
     pub older: u64,
+    /// The same by stream.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub older_by_stream: BTreeMap<Arc<str>, OlderResults>,
+    /// How many results there are is not known: the process ended before it could say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uncounted: bool,
     /// The results in their order.
     pub results: Vec<UnprovenResult>,
 }
 
+/// Whose results they are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Answered<'a> {
+    /// Name of the bundle.
+    pub(super) bundle: &'a str,
+    /// Bundle id.
+    pub(super) sha256: &'a str,
+    /// The last good proof.
+    pub(super) proved_at: Option<SystemTime>,
+}
+
 /// Remembers results and writes incidents down.
 #[derive(Debug)]
-pub struct Ledger {
+pub(super) struct Ledger {
     results: VecDeque<UnprovenResult>,
-    older: u64,
+    older: BTreeMap<Arc<str>, OlderResults>,
     file: Option<PathBuf>,
+    unsaved: VecDeque<Unproven>,
 }
 
 impl Ledger {
     /// A ledger that writes to `folder`; without one, incidents are only counted and logged.
-    pub fn new(folder: Option<&Path>) -> Self {
-        Ledger { results: VecDeque::with_capacity(KEPT), older: 0, file: folder.map(|folder| folder.join(FILE)) }
+    pub(super) fn new(folder: Option<&Path>) -> Self {
+        Ledger {
+            results: VecDeque::new(),
+            older: BTreeMap::new(),
+            file: folder.map(|folder| folder.join(FILE)),
+            unsaved: VecDeque::new(),
+        }
     }
 
     /// A result went out.
-    pub fn note(&mut self, row: &Row) {
-        if self.results.len() >= KEPT {
-            self.results.pop_front();
-            self.older += 1;
-        }
-        self.results.push_back(UnprovenResult {
+    pub(super) fn note(&mut self, row: &Row) {
+        self.push(UnprovenResult {
             stream: Arc::clone(&row.stream),
             frame: row.number,
             part: row.part.clone(),
@@ -81,31 +114,81 @@ impl Ledger {
         });
     }
 
-    /// A proof came out right: everything so far stands.
-    pub fn proved(&mut self) {
-        self.results.clear();
-        self.older = 0;
+    fn push(&mut self, result: UnprovenResult) {
+        if self.results.len() >= KEPT
+            && let Some(oldest) = self.results.pop_front()
+        {
+            let older = self.older.entry(oldest.stream).or_default();
+            older.results += 1;
+            older.first_frame = older.first_frame.or(oldest.frame);
+            older.last_frame = oldest.frame.or(older.last_frame);
+        }
+        self.results.push_back(result);
     }
 
-    /// A proof failed: writes down what stood on the last good one, and forgets it. Returns how many results that are.
+    /// Whether no result waits for a proof.
+    pub(super) fn is_settled(&self) -> bool {
+        self.results.is_empty()
+    }
+
+    /// A proof of the engine that gave them came out right: all results so far stand.
+    pub(super) fn proved(&mut self) {
+        self.results.clear();
+        self.older.clear();
+        if !self.unsaved.is_empty()
+            && let Err(error) = self.save()
+        {
+            log::debug!("unproven results still wait to be written: {error}");
+        }
+    }
+
+    /// How many results wait for a proof.
+    pub(super) fn waiting(&self) -> u64 {
+        self.older.values().map(|older| older.results).sum::<u64>() + count(self.results.len())
+    }
+
+    /// A proof failed, or the engine goes without one: writes down what stood on the last good one, and forgets it.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Output`] when the file cannot be written; the count is in the log then.
-    pub fn failed(&mut self, why: &str, bundle: (&str, &str), proved_at: Option<SystemTime>) -> Result<u64> {
-        let total = self.older + crate::units::count(self.results.len());
-        let incident = Unproven {
+    /// [`crate::ErrorKind::Output`] when the file cannot be written: it is tried again with the next proof.
+    pub(super) fn failed(&mut self, why: &str, answered: Answered<'_>) -> Result<()> {
+        let older_by_stream = std::mem::take(&mut self.older);
+        let older = older_by_stream.values().map(|older| older.results).sum();
+        let results = self.results.drain(..).collect();
+        self.write_down(Unproven {
             failed_at: text(SystemTime::now()),
-            proved_at: proved_at.map(text),
+            proved_at: answered.proved_at.map(text),
             why: why.to_owned(),
-            bundle: bundle.0.to_owned(),
-            sha256: bundle.1.to_owned(),
-            older: std::mem::take(&mut self.older),
-            results: self.results.drain(..).collect(),
-        };
-        if let Some(file) = &self.file {
-            append(file, &incident).map_err(|error| cannot_write(file, error))?;
+            bundle: answered.bundle.to_owned(),
+            sha256: answered.sha256.to_owned(),
+            older,
+            older_by_stream,
+            uncounted: false,
+            results,
+        })
+    }
+
+    fn write_down(&mut self, incident: Unproven) -> Result<()> {
+        if self.file.is_none() {
+            return Ok(());
         }
-        Ok(total)
+        if self.unsaved.len() >= MOST_UNSAVED
+            && let Some(lost) = self.unsaved.pop_front()
+        {
+            let results = lost.older + count(lost.results.len());
+            log::error!("{results} unproven results of {} could not be written and are given up", lost.failed_at);
+        }
+        self.unsaved.push_back(incident);
+        self.save()
+    }
+
+    fn save(&mut self) -> Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        while let Some(incident) = self.unsaved.front() {
+            file::append(file, incident).map_err(|error| crate::aside::cannot_write(file, error))?;
+            self.unsaved.pop_front();
+        }
+        Ok(())
     }
 }
 
@@ -113,54 +196,13 @@ fn text(time: SystemTime) -> String {
     OffsetDateTime::from(time).format(&Rfc3339).unwrap_or_default()
 }
 
-fn append(file: &Path, incident: &Unproven) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(incident)?;
-    line.push(b'\n');
-    let mut open = OpenOptions::new().create(true).append(true).read(true).open(file)?;
-    let length = open.seek(SeekFrom::End(0))?;
-    if length > 0 {
-        let mut last = [0_u8];
-        open.seek(SeekFrom::End(-1))?;
-        open.read_exact(&mut last)?;
-        // A line that was cut off gets an end of its own, so that this one stays whole.
-        if last != *b"\n" {
-            line.insert(0, b'\n');
-        }
-    }
-    open.write_all(&line)?;
-    open.sync_data()
-}
-
-/// The incidents in the state folder, oldest first; lines that are not whole are passed over and counted.
-///
-/// # Errors
-/// [`crate::ErrorKind::Usage`] when the folder has no such file.
-pub fn read(folder: &Path) -> Result<(Vec<Unproven>, u64)> {
-    let file = folder.join(FILE);
-    let text = match std::fs::read(&file) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && folder.is_dir() => Vec::new(),
-        Err(error) => {
-            return Err(Error::usage("the list of unproven results cannot be read")
-                .because(error)
-                .at(file.display())
-                .hint("name the folder that edge-run was given with `--state`"));
-        }
-    };
-    let mut broken = 0;
-    let mut incidents = Vec::new();
-    for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        match serde_json::from_slice(line) {
-            Ok(incident) => incidents.push(incident),
-            Err(_) => broken += 1,
-        }
-    }
-    Ok((incidents, broken))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn answered(proved_at: Option<SystemTime>) -> Answered<'static> {
+        Answered { bundle: "line1", sha256: "ab", proved_at }
+    }
 
     fn result(number: u64) -> UnprovenResult {
         UnprovenResult { stream: "cam0".into(), frame: Some(number), part: Some("A1".into()), decision: None }
@@ -174,13 +216,14 @@ mod tests {
         ledger.proved();
         ledger.results.push_back(result(2));
         ledger.results.push_back(result(3));
-        assert_eq!(ledger.failed("moved", ("line1", "ab"), Some(SystemTime::UNIX_EPOCH)).unwrap(), 2);
+        assert_eq!(ledger.waiting(), 2);
+        ledger.failed("moved", answered(Some(SystemTime::UNIX_EPOCH))).unwrap();
         let file = folder.path().join(FILE);
         let mut bytes = std::fs::read(&file).unwrap();
         bytes.extend_from_slice(br#"{"failed_at":"2026"#);
         std::fs::write(&file, &bytes).unwrap();
         ledger.results.push_back(result(4));
-        assert_eq!(ledger.failed("again", ("line1", "ab"), None).unwrap(), 1);
+        ledger.failed("again", answered(None)).unwrap();
         let (incidents, broken) = read(folder.path()).unwrap();
         assert_eq!((incidents.len(), broken), (2, 1));
         assert_eq!(incidents[0].results, [result(2), result(3)]);
@@ -189,9 +232,30 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_folder_has_none_and_a_missing_one_is_an_error() {
+    fn older_results_stay_counted_by_stream() {
+        let mut ledger = Ledger::new(None);
+        for number in 0..u64::try_from(KEPT).unwrap() + 10 {
+            ledger.push(result(number));
+        }
+        let older = &ledger.older["cam0"];
+        assert_eq!((older.results, older.first_frame, older.last_frame), (10, Some(0), Some(9)));
+        assert_eq!(ledger.waiting(), count(KEPT) + 10);
+        ledger.failed("moved", answered(None)).unwrap();
+        assert!(ledger.is_settled() && ledger.older.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_written_later() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(read(folder.path()).unwrap(), (vec![], 0));
-        assert!(read(&folder.path().join("missing")).is_err());
+        let inside = folder.path().join("state");
+        let mut ledger = Ledger::new(Some(&inside));
+        ledger.push(result(1));
+        assert!(ledger.failed("moved", answered(None)).is_err());
+        std::fs::create_dir(&inside).unwrap();
+        ledger.push(result(2));
+        ledger.proved();
+        let (incidents, _) = read(&inside).unwrap();
+        assert_eq!(incidents.len(), 1);
+        assert_eq!(incidents[0].results, [result(1)]);
     }
 }

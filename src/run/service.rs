@@ -18,7 +18,7 @@ use crate::guard::ladder::{Cause, Ladder, Step};
 use crate::run::clerk::Clerk;
 use crate::run::incident::Recorder;
 use crate::run::inspector::{Alarm, Inspector};
-use crate::run::ledger::Ledger;
+use crate::run::ledger::{Answered, Ledger, Unfinished};
 use crate::run::memory::{MemoryWatch, News};
 use crate::run::present::Present;
 use crate::run::product::{self, Shelf};
@@ -54,6 +54,8 @@ pub(super) struct Service<'a> {
     device: usize,
     ladder: Ladder,
     ledger: Ledger,
+    /// Lies in the state folder until the run ends in order.
+    unfinished: Option<Unfinished>,
     suspicious: bool,
     incidents: Vec<Incident>,
     clerk: Arc<Clerk>,
@@ -97,6 +99,7 @@ impl<'a> Service<'a> {
             device: ready.device,
             ladder,
             ledger: Ledger::new(options.service.state.as_deref()),
+            unfinished: None,
             suspicious: false,
             incidents: Vec::new(),
             clerk: Arc::clone(&shared.clerk),
@@ -111,6 +114,7 @@ impl<'a> Service<'a> {
             shelf: ready.shelf,
             changeover: Changeover::new(ready.product),
         };
+        service.begin_unfinished();
         service.find_last_good();
         service.tell_recorder();
         service.count_from_zero();
@@ -119,6 +123,38 @@ impl<'a> Service<'a> {
             service.show_products();
         }
         service
+    }
+
+    /// Says in the state folder that a run begins; what the run before left there is written down.
+    fn begin_unfinished(&mut self) {
+        let Some(folder) = &self.options.service.state else { return };
+        let stamp = self.present.stamp();
+        let answered = Answered { bundle: &stamp.bundle, sha256: &stamp.sha256, proved_at: self.present.proved_at() };
+        match Unfinished::begin(folder, answered, &mut self.ledger) {
+            Ok((unfinished, word)) => {
+                if let Some(word) = word {
+                    log::error!("{word}");
+                    self.recorder.event("unfinished_before", &word);
+                }
+                self.unfinished = Some(unfinished);
+            }
+            Err(error) => log::error!("a crash of this run will leave no word: {error}"),
+        }
+    }
+
+    /// The run is over: its last results are proved or marked.
+    ///
+    /// # Errors
+    /// What the run ended with; after an orderly end [`ErrorKind::GuardGaveUp`] when the last known answer is wrong.
+    pub(super) fn end(&mut self, inspector: &mut Inspector, ended: Result<()>) -> Result<()> {
+        let ended = ended.and_then(|()| self.prove_at_the_end(inspector));
+        if let Err(error) = &ended {
+            self.parts_unproved(error.message());
+        }
+        if let Some(unfinished) = self.unfinished.take() {
+            unfinished.finished();
+        }
+        ended
     }
 
     /// The line for people about proofs.

@@ -91,7 +91,7 @@ metrics! {
     ProofTimestamp, "edge_proof_timestamp_seconds", Gauge, ["engine"], "When the known answers last came out right, Unix time.";
     ProofsBeforeFrame, "edge_proofs_before_frame_total", Counter, ["engine"], "Known answers asked for although a frame was waiting, because the proof was late.";
     ProofInterval, "edge_proof_interval_seconds", Gauge, ["engine"], "Time between two proofs at present.";
-    ResultsUnproven, "edge_results_unproven_total", Counter, [], "Results between the last good proof and a failed one.";
+    ResultsUnproven, "edge_results_unproven_total", Counter, [], "Results between the last good proof and a failed one, or the end of their engine.";
     RecoverySteps, "edge_recovery_steps_total", Counter, ["engine", "reason"], "Steps taken on the recovery ladder, by step.";
     Recovery, "edge_recovery_seconds", Histogram, ["engine"], "From a fault of the engine to the proof that it is over.";
     MemoryUsed, "edge_memory_used_bytes", Gauge, ["reason"], "Memory in use by all programs, of the machine and of each device.";

@@ -3,6 +3,7 @@
 
 use crate::workbench::{Bench, edge_build, edge_run, model};
 use edge_trt::bundle::Bundle;
+use edge_trt::run::ledger;
 use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -143,6 +144,11 @@ fn a_killed_line_starts_again_and_its_files_are_whole() {
         }
         assert!(leftovers(&bench.path("state")).len() <= 1, "{:?}", leftovers(&bench.path("state")));
     }
+    let (incidents, broken) = ledger::read(&bench.path("state")).unwrap();
+    let ended_by_a_kill = incidents.iter().filter(|incident| incident.uncounted).count();
+    assert!(ended_by_a_kill > 0 && broken == 0, "{} incidents, {broken} broken lines", incidents.len());
+    assert!(ended_by_a_kill <= half() as usize, "orderly ends leave no word: {ended_by_a_kill}");
+    eprintln!("{ended_by_a_kill} of {} kills ended a line that had begun, and the next start said so", half());
     eprintln!("a copy of the last good bundle was there after {kept} of {} kills", half());
 }
 

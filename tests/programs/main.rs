@@ -8,7 +8,6 @@ mod build_again;
 mod build_bad_input;
 mod build_bundle;
 mod build_plan;
-mod build_plan_gate;
 mod build_precision;
 mod build_sweep;
 mod build_wrap;

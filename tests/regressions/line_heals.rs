@@ -118,6 +118,50 @@ fn a_call_that_never_comes_back_and_a_lost_device_end_with_seven_or_go_to_the_st
     }
 }
 
+/// Frames that the list of unproven results names, and what it says of each incident.
+fn marked(line: &Line) -> (std::collections::BTreeSet<u64>, Vec<String>) {
+    let (incidents, broken) = ledger::read(&line.path("state")).unwrap();
+    assert_eq!(broken, 0);
+    let frames = incidents.iter().flat_map(|incident| &incident.results).filter_map(|result| result.frame);
+    (frames.collect(), incidents.iter().map(|incident| incident.why.clone()).collect())
+}
+
+#[test]
+fn what_a_lost_engine_answered_since_its_last_self_test_is_unproven() {
+    let mut line = Line::new();
+    line.options.service.proofs.every = Duration::from_secs(1000);
+    line.options.service.proofs.at_most = Duration::from_secs(1000);
+    line.options.streams[0].delivery = Some(Delivery::Every);
+    let source = CannedSource { devices: 2, ..CannedSource::new() };
+    let (outcome, _) = line.run_with(source, fault(FaultKind::DeviceLost, 1.0, Until::Device));
+    assert_eq!(outcome.unwrap().incidents[0].steps, [Step::StandbyDevice]);
+    let (marked, why) = marked(&line);
+    let rows = line.rows();
+    let of_the_lost = rows.iter().take_while(|row| row["trust"] == "trusted").count();
+    assert!(of_the_lost > 0);
+    for row in &rows[..of_the_lost] {
+        assert!(marked.contains(&row["frame"].as_u64().unwrap()), "{row}");
+    }
+    let last = rows.last().unwrap()["frame"].as_u64().unwrap();
+    assert!(!marked.contains(&last), "what the standby answered was proved at the end");
+    assert_eq!(why.len(), 1, "{why:?}");
+}
+
+#[test]
+fn drift_after_the_last_self_test_is_found_by_the_one_at_the_end() {
+    let mut line = Line::new();
+    line.options.service.proofs.every = Duration::from_secs(1000);
+    line.options.service.proofs.at_most = Duration::from_secs(1000);
+    line.options.service.echo_every = 0;
+    line.options.streams[0].delivery = Some(Delivery::Every);
+    let (outcome, _) = line.run_with(CannedSource::new(), fault(FaultKind::Shift, 3.0, Until::Never));
+    let error = outcome.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::GuardGaveUp, "{error}");
+    assert!(error.message().contains("at the end"), "{error}");
+    let (marked, why) = marked(&line);
+    assert_eq!(marked.len(), line.rows().len(), "{why:?}");
+}
+
 #[test]
 fn a_fault_that_stays_ends_with_eight_after_three_rounds() {
     let mut line = Line::new();

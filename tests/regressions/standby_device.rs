@@ -7,7 +7,7 @@ use edge_trt::guard::ladder::Step;
 use edge_trt::run::depot::Delivery;
 use edge_trt::run::inject::{Fault, FaultKind, Injected, Injector, Plan, Until};
 use edge_trt::run::source::BundleEngines;
-use edge_trt::run::{self, StreamOptions, stop::StopFlag};
+use edge_trt::run::{self, StreamOptions, ledger, stop::StopFlag};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -101,7 +101,12 @@ fn wrong_answers_and_used_up_memory_climb_to_the_standby() {
             let seen_after = incident.seen_at.saturating_duration_since(injector.begun(0).unwrap());
             assert!(seen_after < Duration::from_secs(2), "{seen_after:?}");
         } else {
-            assert_eq!(rows[change - 1]["trust"], "fault", "nothing of device 0 is trusted after its fault");
+            // When a known answer was the first to meet the fault, the frame before it is an ordinary one, and marked.
+            let last = &rows[change - 1];
+            let (incidents, _) = ledger::read(&line.path("state")).unwrap();
+            let mut marked = incidents.iter().flat_map(|incident| &incident.results);
+            let is_marked = marked.any(|result| result.frame == last["frame"].as_u64());
+            assert!(last["trust"] == "fault" || is_marked, "nothing of device 0 is trusted after its fault: {last}");
         }
     }
 }

@@ -81,7 +81,6 @@ impl Compiled {
             tensors: self.tensors,
             memory,
             layers: None,
-            gate: None,
         };
         facts.entries(self.plan)
     }

@@ -263,7 +263,6 @@ fn as_build(order: &WrapOrder, plan: &ReadPlan<'_>) -> Result<Order> {
         cpu: CpuOptions::default(),
         options: order.options.clone(),
         report: None,
-        ask_by: None,
         rebuild: true,
     })
 }
@@ -295,6 +294,5 @@ fn facts(plan: &ReadPlan<'_>, bundle_id: &str, memory: MemoryPlan) -> PlanFacts 
         tensors: plan.tensors.clone(),
         memory: Some(memory),
         layers: None,
-        gate: None,
     }
 }

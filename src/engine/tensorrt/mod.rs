@@ -7,7 +7,6 @@
 mod answers;
 mod check;
 mod load;
-mod places;
 mod stage;
 
 pub use check::{CheckLine, check_kernels};
@@ -19,7 +18,6 @@ use crate::ffi::cuda::{Budget, Context, DeviceFacts, MemoryInfo};
 use crate::ffi::lane::{DeviceTimes, Lane, LaneLayout};
 use crate::frame::{Frame, FrameTag};
 use crate::units::{Bytes, count32, milliseconds};
-use places::{Begins, Places};
 use stage::Stager;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +25,6 @@ use std::time::Duration;
 /// A plan in service. One thread owns it.
 pub struct TensorRtEngine {
     lanes: Vec<LaneState>,
-    places: Places,
     info: EngineInfo,
     stager: Stager,
     spare: Vec<Inference>,
@@ -55,7 +52,7 @@ struct Staged {
 }
 
 impl TensorRtEngine {
-    /// Number of lanes: runs that the GPU can have at once.
+    /// Number of lanes: runs that can be in flight at once.
     pub fn lanes(&self) -> usize {
         self.lanes.len()
     }
@@ -274,36 +271,17 @@ impl Engine for TensorRtEngine {
         self.collect(0, answers)
     }
 
-    /// One more than lanes with [`GpuOptions::ahead`]: the batch whose pictures are copied while the lanes run.
     fn lanes(&self) -> usize {
-        self.places.count()
+        self.lanes.len()
     }
 
-    fn begin(&mut self, place: usize, frames: &[&Frame]) -> Result<()> {
-        let begins = self.places.begins(place)?;
-        match begins {
-            Begins::Run(lane) => {
-                self.stage(lane, frames)?;
-                self.submit(lane)?;
-            }
-            Begins::Ahead(lane) => {
-                self.stage(lane, frames)?;
-                self.send_ahead(lane)?;
-            }
-        }
-        self.places.began(place, begins);
-        Ok(())
+    fn begin(&mut self, lane: usize, frames: &[&Frame]) -> Result<()> {
+        self.stage(lane, frames)?;
+        self.submit(lane)
     }
 
-    fn finish(&mut self, place: usize, answers: &mut Vec<Inference>) -> Result<()> {
-        let lane = self.places.finishes(place)?;
-        let collected = self.collect(lane, answers);
-        let lanes = &mut self.lanes;
-        self.places.goes_on(lane, || match lanes.get_mut(lane) {
-            Some(state) => state.lane.submit(),
-            None => Err(Error::unexpected(format!("found no lane {lane}"))),
-        });
-        collected
+    fn finish(&mut self, lane: usize, answers: &mut Vec<Inference>) -> Result<()> {
+        self.collect(lane, answers)
     }
 
     fn memory(&self) -> MemoryFigures {

@@ -213,7 +213,6 @@ mod tests {
             tensors: vec![],
             memory: None,
             layers: None,
-            gate: None,
         }
     }
 

@@ -7,6 +7,7 @@ use crate::guard::ladder::Cause;
 use crate::guard::schedule::{ProofLimits, ProofSchedule};
 use crate::run::host::Host;
 use crate::run::inspector::{Alarm, Inspector};
+use crate::run::ledger::Answered;
 use crate::run::ready;
 use crate::sinks::http::Phase;
 use crate::telemetry::{Labels, Metric};
@@ -133,6 +134,19 @@ impl Service<'_> {
         }
     }
 
+    /// The run ends in order: one known answer more, so that the last results stand or are marked.
+    ///
+    /// # Errors
+    /// [`ErrorKind::GuardGaveUp`] when the answer is wrong.
+    pub(in crate::run) fn prove_at_the_end(&mut self, inspector: &mut Inspector) -> Result<()> {
+        if self.ledger.is_settled() || self.prove_before_parting(inspector) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::GuardGaveUp, "the self-test at the end failed: the last results are unproven")
+            .at(self.bundle.path().display())
+            .hint("`edge-run unproven list --state DIR` says which; without `--state` all since the last `proved_at` of the results"))
+    }
+
     pub(super) fn proved(&mut self) {
         self.present.proved(SystemTime::now());
         self.ledger.proved();
@@ -144,17 +158,26 @@ impl Service<'_> {
         self.board.set_phase(Phase::Fault);
         self.recorder.event("self_test_failed", why);
         self.telemetry.count(Metric::ProofsFailed, self.labels());
-        let stamp = self.present.stamp();
-        match self.ledger.failed(why, (&stamp.bundle, &stamp.sha256), self.present.proved_at()) {
-            Ok(0) => {}
-            Ok(results) => {
-                self.telemetry.counter(Metric::ResultsUnproven, Labels::NONE).add(results);
-                log::error!("self-test failed: {why}; {results} results since the last good one are unproven");
-            }
-            Err(error) => {
-                log::error!("self-test failed: {why}; the results since the last good one are unproven, and {error}")
-            }
+        self.mark(&format!("self-test failed: {why}"), why);
+    }
+
+    /// The engine goes without another self-test: nothing will ever say that what it answered since the last one is right.
+    pub(in crate::run) fn parts_unproved(&mut self, why: &str) {
+        if !self.ledger.is_settled() {
+            self.mark(&format!("the engine ends before its next self-test: {why}"), why);
         }
+    }
+
+    fn mark(&mut self, what: &str, why: &str) {
+        let stamp = self.present.stamp();
+        let answered = Answered { bundle: &stamp.bundle, sha256: &stamp.sha256, proved_at: self.present.proved_at() };
+        let waiting = self.ledger.waiting();
+        match self.ledger.failed(why, answered) {
+            Ok(()) if waiting == 0 => {}
+            Ok(()) => log::error!("{what}; {waiting} results since the last good one are unproven"),
+            Err(error) => log::error!("{what}; {waiting} results since the last good one are unproven, and {error}"),
+        }
+        self.telemetry.counter(Metric::ResultsUnproven, Labels::NONE).add(waiting);
     }
 
     pub(super) fn alarm_of(&self, error: &Error) -> Alarm {

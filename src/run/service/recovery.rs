@@ -49,6 +49,7 @@ impl Service<'_> {
             }
             let cause = alarm.cause.unwrap_or(Cause::Proof);
             let Action::Take { step, pause } = self.ladder.fault(cause, Instant::now()) else {
+                self.parts_unproved(&alarm.what);
                 return Err(self.given_up(cause, &alarm.what));
             };
             if self.pause(pause) {
@@ -58,6 +59,9 @@ impl Service<'_> {
             self.recorder.step(step);
             log::warn!("recovery: {}", step.name());
             self.telemetry.count(Metric::RecoverySteps, self.labels().because(step.name()));
+            if step.replaces_the_engine() {
+                self.parts_unproved(&alarm.what);
+            }
             let tried = self.take(step, inspector, &alarm).and_then(|()| self.prove_all(inspector));
             match tried {
                 Ok(()) => {

@@ -37,6 +37,7 @@ impl Service<'_> {
     pub(super) fn install(&mut self, inspector: &mut Inspector, ready: Ready) -> Result<(Host, Prover)> {
         let bundle = Arc::clone(&ready.bundle);
         let manifest = bundle.manifest();
+        self.parts_unproved("it is replaced");
         let mut stamp = ready.stamp();
         stamp.device = device_stamp(&*self.source, self.device);
         let judging = Judging::of(self.options, self.changeover.product, manifest)?;

@@ -93,6 +93,7 @@ impl Service<'_> {
         let Some(before) = self.reloader.before.take() else { return Ok(false) };
         let bad = self.bundle.id().to_owned();
         log::error!("bundle {} has a fault during its probation: the one before comes back", short(&bad));
+        self.parts_unproved(why);
         let ready = Ready::again(before.bundle, before.host, before.prover, before.call_limit);
         let (faulty, _) = self.install(inspector, ready)?;
         faulty.close(CLOSE_LIMIT);
@@ -122,6 +123,7 @@ impl Service<'_> {
             self.reloader.stage = Stage::Idle;
         }
         if self.reloader.before.is_some() {
+            self.prove_before_parting(inspector);
             match self.roll_back_on_fault(inspector, "asked for by hand") {
                 Ok(_) => {}
                 Err(error) => self.refuse(None, &error),
