@@ -4,57 +4,20 @@
 //! bounded queue in order: the camera thread waits while it is full. Frames taken for a part always queue, whatever the
 //! lane's delivery, and a part's frame clears an older waiting frame so that a stream is answered in order.
 //!
-//! Each lane belongs to one group; a group is served by one engine. A batch takes one capture of each lane of its group in
-//! turn, the one served longest ago first, then further ones of lanes with a queue: a fast stream gets what slow ones leave
-//! over and never more. It is
-//! closed when it is full, when nothing more is to be expected, or when its oldest capture has waited long enough. While a
-//! batch is in flight only a full one goes ahead: frames that must wait anyway wait where newer ones replace them.
+//! Each lane belongs to one group; a group is served by one engine. This file is who waits for whom and who wakes whom; what a
+//! lane keeps is in `lane`, when a batch is closed in `batching`.
 
-use crate::frame::{Frame, PartTag};
-use crate::guard::Reason;
-use crate::guard::picture::PictureStats;
-use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+mod batching;
+mod lane;
+mod work;
 
-/// How a stream is delivered to the engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Delivery {
-    /// The newest frame; older ones are dropped and counted.
-    Newest,
-    /// Every frame in order; the source waits while the queue is full.
-    Every,
-}
-
-/// One capture on its way to the engine.
-#[derive(Debug)]
-pub struct Work {
-    /// Capture number within the stream.
-    pub number: u64,
-    /// Wall-clock capture time; `None` for files.
-    pub captured_at: Option<SystemTime>,
-    /// File name or address.
-    pub source: Option<Arc<str>>,
-    /// When it arrived.
-    pub arrived: Instant,
-    /// The part it was taken for.
-    pub part: Option<PartTag>,
-    /// The picture, or why there is none.
-    pub picture: Sight,
-}
-
-/// What the camera saw.
-#[derive(Debug)]
-pub enum Sight {
-    /// A frame with the statistics of its picture.
-    Frame(Arc<Frame>, Box<PictureStats>),
-    /// A picture that cannot be read, and why.
-    Unreadable(String),
-    /// A picture that is not looked at, and why.
-    SetAside(Reason),
-}
+use batching::Lanes;
+pub use batching::{Closed, Wanted};
+pub use lane::Delivery;
+use lane::Lane;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+pub use work::{Sight, Work};
 
 /// What became of a pushed capture.
 #[derive(Debug)]
@@ -72,17 +35,6 @@ pub enum Pushed {
 /// Captures with the index of their lane.
 pub type Batch = Vec<(usize, Box<Work>)>;
 
-/// What an engine asks the depot for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
-    /// Most captures of the batch; 0 when the engine has no room and only waits to be nudged.
-    pub most: usize,
-    /// How long the oldest capture waits for others.
-    pub wait: Duration,
-    /// A batch is in flight already: one that is not full stays open.
-    pub busy: bool,
-}
-
 /// Why [`Depot::next`] came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
@@ -96,51 +48,11 @@ pub enum Next {
     Over,
 }
 
-/// Why a batch was closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Closed {
-    /// It has as many captures as the engine takes.
-    Full,
-    /// Every stream from which a capture is to be expected soon has given one.
-    Complete,
-    /// Its oldest capture has waited long enough.
-    Deadline,
-}
-
-impl Closed {
-    /// The word in metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Closed::Full => "full",
-            Closed::Complete => "complete",
-            Closed::Deadline => "deadline",
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Lane {
-    delivery: Delivery,
-    group: usize,
-    newest: Option<Box<Work>>,
-    queue: VecDeque<Box<Work>>,
-    ended: bool,
-    replaced: u64,
-    rhythm: Rhythm,
-    /// Its turn: the lane whose turn is longest ago is the next one.
-    served: u64,
-}
-
-#[derive(Debug, Default)]
-struct Group {
-    nudged: bool,
-}
-
 #[derive(Debug)]
 struct State {
-    lanes: Vec<Lane>,
-    groups: Vec<Group>,
-    turns: u64,
+    lanes: Lanes,
+    /// One a group.
+    nudged: Vec<bool>,
     closed: bool,
 }
 
@@ -151,104 +63,11 @@ pub struct Depot {
     /// One a group.
     filled: Vec<Condvar>,
     emptied: Condvar,
-    queue_limit: usize,
-}
-
-/// How often captures of a lane come.
-#[derive(Debug, Default)]
-struct Rhythm {
-    last: Option<Instant>,
-    interval: Option<Duration>,
-}
-
-impl Rhythm {
-    /// A lane that is silent for more than this many intervals is not waited for.
-    const MISSED: u32 = 3;
-
-    fn pushed(&mut self, now: Instant) {
-        if let Some(last) = self.last {
-            let new = now - last;
-            self.interval = Some(self.interval.map_or(new, |usual| (usual * 3 + new) / 4));
-        }
-        self.last = Some(now);
-    }
-
-    /// Whether captures still come.
-    fn is_alive(&self, now: Instant) -> bool {
-        let (Some(last), Some(interval)) = (self.last, self.interval) else { return false };
-        now.saturating_duration_since(last) < interval * Self::MISSED
-    }
-
-    /// Whether one is to be expected until `until`.
-    fn is_due(&self, now: Instant, until: Instant) -> bool {
-        let (Some(last), Some(interval)) = (self.last, self.interval) else { return false };
-        self.is_alive(now) && last + interval <= until
-    }
-}
-
-impl Lane {
-    fn waiting(&self) -> usize {
-        self.queue.len() + usize::from(self.newest.is_some())
-    }
-
-    fn oldest(&self) -> Option<Instant> {
-        self.queue.front().or(self.newest.as_ref()).map(|work| work.arrived)
-    }
-
-    /// Whether a further capture would find a place beside those that wait.
-    fn may_add(&self) -> bool {
-        !self.ended && (self.waiting() == 0 || self.delivery == Delivery::Every)
-    }
-
-    fn take(&mut self) -> Option<Box<Work>> {
-        self.queue.pop_front().or_else(|| self.newest.take())
-    }
-}
-
-impl State {
-    fn of_group(&self, group: usize) -> impl Iterator<Item = &Lane> {
-        self.lanes.iter().filter(move |lane| lane.group == group)
-    }
-
-    /// Whether the captures that wait make a batch now; else until when at most to wait for that.
-    fn closes(&self, group: usize, wanted: Wanted, now: Instant) -> Result<Closed, Option<Instant>> {
-        let Some(oldest) = self.of_group(group).filter_map(Lane::oldest).min() else { return Err(None) };
-        if wanted.most == 0 {
-            return Err(None);
-        }
-        let waiting: usize = self.of_group(group).map(Lane::waiting).sum();
-        if waiting >= wanted.most {
-            return Ok(Closed::Full);
-        }
-        let mut open = self.of_group(group).filter(|lane| lane.may_add());
-        if wanted.busy {
-            // Looked at again when the batch in flight is answered: whoever asks is nudged then.
-            return if open.any(|lane| lane.rhythm.is_alive(now)) { Err(None) } else { Ok(Closed::Complete) };
-        }
-        let until = oldest + wanted.wait;
-        if now >= until {
-            return Ok(Closed::Deadline);
-        }
-        if open.any(|lane| lane.rhythm.is_due(now, until)) { Err(Some(until)) } else { Ok(Closed::Complete) }
-    }
-
-    /// Lanes in turn, one capture each, round by round until the batch is full or nothing waits. A lane that had nothing when
-    /// its turn came is the first one when it has something: slow streams lose nothing to fast ones.
-    fn fill(&mut self, group: usize, most: usize, batch: &mut Batch) {
-        while batch.len() < most {
-            let waiting =
-                self.lanes.iter_mut().enumerate().filter(|(_, lane)| lane.group == group && lane.waiting() > 0);
-            let Some((index, lane)) = waiting.min_by_key(|(_, lane)| lane.served) else { return };
-            self.turns += 1;
-            lane.served = self.turns;
-            batch.extend(lane.take().map(|work| (index, work)));
-        }
-    }
 }
 
 impl Depot {
     /// Most captures that wait in one lane's queue.
-    pub const QUEUE_LIMIT: usize = 16;
+    pub const QUEUE_LIMIT: usize = Lane::QUEUE_LIMIT;
 
     /// A depot with one lane for each delivery in `lanes`, all of one group.
     pub fn new(lanes: &[Delivery]) -> Self {
@@ -258,29 +77,11 @@ impl Depot {
     /// A depot with one lane for each delivery in `lanes`, which belongs to the group beside it.
     pub fn grouped(lanes: &[(Delivery, usize)]) -> Self {
         let groups = lanes.iter().map(|(_, group)| group + 1).max().unwrap_or(1);
-        let lanes = lanes
-            .iter()
-            .map(|&(delivery, group)| Lane {
-                delivery,
-                group,
-                newest: None,
-                queue: VecDeque::with_capacity(Self::QUEUE_LIMIT),
-                ended: false,
-                replaced: 0,
-                rhythm: Rhythm::default(),
-                served: 0,
-            })
-            .collect();
+        let lanes = lanes.iter().map(|&(delivery, group)| Lane::new(delivery, group)).collect();
         Depot {
-            state: Mutex::new(State {
-                lanes,
-                groups: (0..groups).map(|_| Group::default()).collect(),
-                turns: 0,
-                closed: false,
-            }),
+            state: Mutex::new(State { lanes: Lanes::new(lanes), nudged: vec![false; groups], closed: false }),
             filled: (0..groups).map(|_| Condvar::new()).collect(),
             emptied: Condvar::new(),
-            queue_limit: Self::QUEUE_LIMIT,
         }
     }
 
@@ -293,39 +94,25 @@ impl Depot {
         const PAUSE: Duration = Duration::from_millis(100);
         let mut state = self.lock();
         let now = Instant::now();
-        if let Some(lane) = state.lanes.get_mut(lane_index) {
+        if let Some(lane) = state.lanes.each.get_mut(lane_index) {
             lane.rhythm.pushed(now);
         }
+        let mut work = work;
         loop {
             if state.closed {
                 return Pushed::Closed;
             }
-            let limit = self.queue_limit;
-            let Some(lane) = state.lanes.get_mut(lane_index) else { return Pushed::Closed };
-            let group = lane.group;
-            if lane.delivery == Delivery::Newest {
-                let pushed = if work.part.is_some() {
-                    if lane.queue.len() >= limit {
-                        return Pushed::Refused(work);
-                    }
-                    lane.queue.push_back(work);
-                    lane.newest.take().map_or(Pushed::Waiting, |_| Pushed::Replaced)
-                } else {
-                    lane.newest.replace(work).map_or(Pushed::Waiting, |_| Pushed::Replaced)
-                };
-                if matches!(pushed, Pushed::Replaced) {
-                    lane.replaced += 1;
+            let Some(lane) = state.lanes.each.get_mut(lane_index) else { return Pushed::Closed };
+            work = match lane.offer(work) {
+                Ok(pushed) => {
+                    let group = lane.group;
+                    drop(state);
+                    self.filled[group].notify_all();
+                    return pushed;
                 }
-                drop(state);
-                self.filled[group].notify_all();
-                return pushed;
-            }
-            if lane.queue.len() < limit {
-                lane.queue.push_back(work);
-                drop(state);
-                self.filled[group].notify_all();
-                return Pushed::Waiting;
-            }
+                Err(work) if lane.delivery == Delivery::Newest => return Pushed::Refused(work),
+                Err(work) => work,
+            };
             if !keep_waiting() {
                 return Pushed::Closed;
             }
@@ -344,19 +131,19 @@ impl Depot {
                 return Next::Over;
             }
             let now = Instant::now();
-            let until = match state.closes(group, wanted, now) {
+            let until = match state.lanes.closes(group, wanted, now) {
                 Ok(why) => {
-                    state.fill(group, wanted.most, batch);
+                    state.lanes.fill(group, wanted.most, batch);
                     drop(state);
                     self.emptied.notify_all();
                     return Next::Batch(why);
                 }
                 Err(until) => until.map_or(deadline, |until| until.min(deadline)),
             };
-            if std::mem::take(&mut state.groups[group].nudged) {
+            if std::mem::take(&mut state.nudged[group]) {
                 return Next::Nudged;
             }
-            if !wanted.busy && state.of_group(group).all(|lane| lane.ended && lane.waiting() == 0) {
+            if !wanted.busy && state.lanes.of_group(group).all(|lane| lane.ended && lane.waiting() == 0) {
                 return Next::Over;
             }
             if now >= deadline {
@@ -368,8 +155,8 @@ impl Depot {
 
     /// Lets [`Depot::next`] of this group come back at once, or the next call of it.
     pub fn nudge(&self, group: usize) {
-        if let Some(known) = self.lock().groups.get_mut(group) {
-            known.nudged = true;
+        if let Some(nudged) = self.lock().nudged.get_mut(group) {
+            *nudged = true;
         }
         if let Some(filled) = self.filled.get(group) {
             filled.notify_all();
@@ -378,12 +165,12 @@ impl Depot {
 
     /// Whether a capture waits in a lane of `group`.
     pub fn has_work(&self, group: usize) -> bool {
-        self.lock().of_group(group).any(|lane| lane.waiting() > 0)
+        self.lock().lanes.of_group(group).any(|lane| lane.waiting() > 0)
     }
 
     /// Says that no more captures come on this lane; what waits is still answered.
     pub fn end(&self, lane_index: usize) {
-        if let Some(lane) = self.lock().lanes.get_mut(lane_index) {
+        if let Some(lane) = self.lock().lanes.each.get_mut(lane_index) {
             lane.ended = true;
         }
         self.filled.iter().for_each(Condvar::notify_all);
@@ -394,9 +181,8 @@ impl Depot {
         let mut state = self.lock();
         state.closed = true;
         let mut left = Vec::new();
-        for (index, lane) in state.lanes.iter_mut().enumerate() {
-            left.extend(lane.queue.drain(..).map(|work| (index, work)));
-            left.extend(lane.newest.take().map(|work| (index, work)));
+        for (index, lane) in state.lanes.each.iter_mut().enumerate() {
+            left.extend(std::iter::from_fn(|| lane.take()).map(|work| (index, work)));
         }
         drop(state);
         self.filled.iter().for_each(Condvar::notify_all);
@@ -406,13 +192,15 @@ impl Depot {
 
     /// Frames of a lane that a newer one replaced.
     pub fn replaced(&self, lane_index: usize) -> u64 {
-        self.lock().lanes.get(lane_index).map_or(0, |lane| lane.replaced)
+        self.lock().lanes.each.get(lane_index).map_or(0, |lane| lane.replaced)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::lane::Rhythm;
     use super::*;
+    use crate::frame::PartTag;
 
     fn work(number: u64, part: Option<&str>) -> Box<Work> {
         Box::new(Work {
@@ -447,7 +235,7 @@ mod tests {
     /// Lets a lane look as if its captures came every `interval`.
     fn with_rhythm(depot: &Depot, lane: usize, interval: Duration) {
         let mut state = depot.lock();
-        state.lanes[lane].rhythm = Rhythm { last: Some(Instant::now()), interval: Some(interval) };
+        state.lanes.each[lane].rhythm = Rhythm { last: Some(Instant::now()), interval: Some(interval) };
     }
 
     #[test]
