@@ -2,56 +2,30 @@
 //!
 //! The thread owns the engine from load to drop. It is never joined without a limit: an engine that is stuck inside a driver
 //! is left behind, and the process ends without it. Batches are answered in the order in which they were submitted; as many
-//! may be in flight as the engine has lanes.
+//! may be in flight as the engine has lanes. This file is the thread and the waiting for it; `accounts` knows which batches are
+//! out, `worker` is the thread's own side.
 
+mod accounts;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use crate::engine::{Engine, EngineInfo, Inference, MemoryFigures};
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::Frame;
 use crate::units::index;
-use std::collections::VecDeque;
+use accounts::{Accounts, ended};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use worker::{Ask, Bell, Said, Worker};
 
+pub use accounts::{Answered, Trouble};
 pub use worker::Ringer;
 
 /// Loads an engine; called on the engine's own thread.
 pub type Loader = Box<dyn FnOnce() -> Result<Box<dyn Engine>> + Send>;
-
-/// Why a frame has no answer.
-#[derive(Debug)]
-pub enum Trouble {
-    /// The engine says so itself.
-    Failed(Error),
-    /// The call took longer than its limit. It may still come back: see [`Host::comes_back`].
-    Stuck(Duration),
-    /// The engine was given up, or its answers are not wanted any more, before this one came. Told of elsewhere.
-    GivenUp,
-}
-
-impl Trouble {
-    /// For people.
-    pub fn what(&self) -> &str {
-        match self {
-            Trouble::Failed(error) => error.message(),
-            Trouble::Stuck(_) => "the engine has not answered in time",
-            Trouble::GivenUp => "the engine was given up before it answered",
-        }
-    }
-}
-
-/// The answers of one batch.
-#[derive(Debug)]
-pub struct Answered {
-    /// What [`Host::submit`] gave for the batch.
-    pub ticket: u64,
-    /// One for each frame, in order.
-    pub answers: Vec<Result<Inference, Trouble>>,
-}
 
 /// A running engine.
 pub struct Host {
@@ -63,21 +37,15 @@ pub struct Host {
     lanes: usize,
     memory: MemoryFigures,
     spent: Vec<Inference>,
-    /// Tickets given so far, and answers that came so far: a ticket each.
-    sent: u64,
-    said: u64,
-    /// Batches whose answers are wanted, with the number of their frames.
-    out: VecDeque<(u64, usize)>,
-    done: VecDeque<Answered>,
-    /// When the engine began with the first batch in `out`.
-    head_since: Instant,
-    usual: Duration,
-    stuck: bool,
+    accounts: Accounts,
 }
 
 impl std::fmt::Debug for Host {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Host").field("info", &self.info).field("stuck", &self.stuck).finish_non_exhaustive()
+        f.debug_struct("Host")
+            .field("info", &self.info)
+            .field("stuck", &self.accounts.is_stuck())
+            .finish_non_exhaustive()
     }
 }
 
@@ -155,13 +123,7 @@ impl Host {
             lanes,
             memory,
             spent: Vec::new(),
-            sent: 0,
-            said: 0,
-            out: VecDeque::new(),
-            done: VecDeque::new(),
-            head_since: Instant::now(),
-            usual: Duration::ZERO,
-            stuck: false,
+            accounts: Accounts::new(),
         }
     }
 
@@ -182,17 +144,17 @@ impl Host {
 
     /// Batches that were submitted and have not been collected.
     pub fn in_flight(&self) -> usize {
-        self.out.len() + self.done.len()
+        self.accounts.uncollected()
     }
 
     /// Whether another batch may be submitted now.
     pub fn has_room(&self) -> bool {
-        !self.stuck && self.out.len() < self.lanes
+        !self.accounts.is_stuck() && self.accounts.out() < self.lanes
     }
 
     /// The ticket of the next batch.
     pub fn next_ticket(&self) -> u64 {
-        self.sent
+        self.accounts.next_ticket()
     }
 
     /// The engine's memory counters after its last call.
@@ -202,7 +164,7 @@ impl Host {
 
     /// What a batch takes, as measured of late; zero before the first one.
     pub fn usual(&self) -> Duration {
-        self.usual
+        self.accounts.usual()
     }
 
     /// Calls `ringer` after every answer, from the engine's thread.
@@ -218,23 +180,20 @@ impl Host {
     pub fn submit(&mut self, frames: Vec<Arc<Frame>>) -> Result<u64, Trouble> {
         let count = frames.len();
         let ticket = self.ask(frames, None)?;
-        self.out.push_back((ticket, count));
+        self.accounts.wanted(ticket, count);
         Ok(ticket)
     }
 
     fn ask(&mut self, frames: Vec<Arc<Frame>>, score_floor: Option<f32>) -> Result<u64, Trouble> {
-        if self.stuck {
+        if self.accounts.is_stuck() {
             return Err(Trouble::Stuck(Duration::ZERO));
         }
-        let ticket = self.sent;
+        let ticket = self.accounts.next_ticket();
         let ask = Ask { ticket, frames, score_floor, spent: std::mem::take(&mut self.spent) };
         if self.asks.as_ref().is_none_or(|asks| asks.send(ask).is_err()) {
             return Err(Trouble::Failed(ended()));
         }
-        if self.sent == self.said {
-            self.head_since = Instant::now();
-        }
-        self.sent += 1;
+        self.accounts.asked();
         Ok(ticket)
     }
 
@@ -251,70 +210,29 @@ impl Host {
                 }
             }
         }
-        if self.done.is_empty() && !self.out.is_empty() && self.head_since.elapsed() > limit {
-            self.is_stuck(limit);
-        }
-        self.done.pop_front()
+        self.accounts.collect(limit)
     }
 
     /// When [`Host::collect`] should look for a stuck batch at the latest.
     pub fn due_in(&self, limit: Duration) -> Option<Duration> {
-        (!self.out.is_empty()).then(|| limit.saturating_sub(self.head_since.elapsed()))
+        (self.accounts.out() > 0).then(|| self.accounts.left_of(limit))
     }
 
-    /// Files an answer that came: the frames' own answers when it is the one with this ticket that nobody collects.
     fn take(&mut self, said: Said) -> Option<Vec<Result<Inference>>> {
-        self.said += 1;
         self.memory = said.memory;
-        self.head_since = Instant::now();
-        self.usual = if self.usual.is_zero() { said.took } else { (self.usual * 7 + said.took) / 8 };
-        if self.out.front().is_some_and(|(ticket, _)| *ticket == said.ticket) {
-            self.out.pop_front();
-            let answers = said.answers.into_iter().map(|answer| answer.map_err(Trouble::Failed)).collect();
-            self.done.push_back(Answered { ticket: said.ticket, answers });
-            None
-        } else {
-            Some(said.answers)
-        }
-    }
-
-    /// The first batch is stuck; those behind it are given up.
-    fn is_stuck(&mut self, limit: Duration) {
-        self.stuck = true;
-        let mut first = true;
-        for (ticket, count) in std::mem::take(&mut self.out) {
-            let trouble = || if first { Trouble::Stuck(limit) } else { Trouble::GivenUp };
-            let answers = (0..count).map(|_| Err(trouble())).collect();
-            self.done.push_back(Answered { ticket, answers });
-            first = false;
-        }
+        self.accounts.take(said)
     }
 
     /// Nothing that is in flight is wanted any more: [`Host::collect`] gives [`Trouble::GivenUp`] for every frame of it, also
     /// where an answer has come already.
     pub fn give_up(&mut self) {
-        for answered in &mut self.done {
-            answered.answers.iter_mut().for_each(|answer| *answer = Err(Trouble::GivenUp));
-        }
-        self.forget_out();
+        self.accounts.give_up();
     }
 
-    fn forget_out(&mut self) {
-        for (ticket, count) in std::mem::take(&mut self.out) {
-            let answers = (0..count).map(|_| Err(Trouble::GivenUp)).collect();
-            self.done.push_back(Answered { ticket, answers });
-        }
-    }
-
-    /// The thread has ended by itself: whatever was out has failed.
+    /// The thread has ended by itself.
     fn ended(&mut self) {
         self.asks = None;
-        self.stuck = false;
-        self.said = self.sent;
-        for (ticket, count) in std::mem::take(&mut self.out) {
-            let answers = (0..count).map(|_| Err(Trouble::Failed(ended()))).collect();
-            self.done.push_back(Answered { ticket, answers });
-        }
+        self.accounts.thread_ended();
     }
 
     /// Runs one frame, with another score floor than usual when one is given, and waits for its answer. Batches in flight
@@ -346,7 +264,7 @@ impl Host {
     ) -> Result<Vec<Result<Inference, Trouble>>, Trouble> {
         let ticket = self.ask(frames, score_floor)?;
         loop {
-            let left = limit.saturating_sub(self.head_since.elapsed());
+            let left = self.accounts.left_of(limit);
             match self.says.recv_timeout(left.min(LOOK_UP)) {
                 Ok(said) => {
                     let own = said.ticket == ticket;
@@ -359,8 +277,7 @@ impl Host {
                     return Err(Trouble::Failed(ended()));
                 }
                 Err(RecvTimeoutError::Timeout) if left.is_zero() => {
-                    self.stuck = true;
-                    self.forget_out();
+                    self.accounts.is_stuck_now();
                     return Err(Trouble::Stuck(limit));
                 }
                 Err(RecvTimeoutError::Timeout) => tick(),
@@ -371,7 +288,7 @@ impl Host {
     /// After a stuck call: waits at most `limit` for everything that is owed and drops it. Whether the engine is free again.
     pub fn comes_back(&mut self, limit: Duration, tick: &dyn Fn()) -> bool {
         let since = Instant::now();
-        while self.stuck && self.said < self.sent {
+        while self.accounts.is_stuck() && self.accounts.is_owed() {
             let left = limit.saturating_sub(since.elapsed());
             match self.says.recv_timeout(left.min(LOOK_UP)) {
                 Ok(said) => drop(self.take(said)),
@@ -380,7 +297,7 @@ impl Host {
                 Err(RecvTimeoutError::Timeout) => tick(),
             }
         }
-        self.stuck = false;
+        self.accounts.is_free();
         true
     }
 
@@ -398,8 +315,8 @@ impl Host {
 
     /// As [`Host::close`], and leaves a host behind whose calls fail. What was in flight is to be collected as given up.
     pub fn abandon(&mut self, limit: Duration) -> bool {
-        let limit = if self.stuck { Duration::ZERO } else { limit };
-        self.stuck = false;
+        let limit = if self.accounts.is_stuck() { Duration::ZERO } else { limit };
+        self.accounts.is_free();
         self.give_up();
         self.end(limit)
     }
@@ -425,197 +342,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        let limit = if self.stuck { Duration::ZERO } else { Duration::from_secs(5) };
+        let limit = if self.accounts.is_stuck() { Duration::ZERO } else { Duration::from_secs(5) };
         self.end(limit);
-    }
-}
-
-fn ended() -> Error {
-    Error::unexpected("the engine's thread has ended")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::canned::{CannedAnswer, CannedEngine};
-    use crate::frame::Picture;
-    use crate::units::SizePx;
-
-    fn frame(number: u64) -> Arc<Frame> {
-        Arc::new(Frame {
-            stream: "cam".into(),
-            number,
-            captured_at: None,
-            arrived: Instant::now(),
-            source: None,
-            part: None,
-            picture: Picture::rgb(SizePx::new(2, 2), vec![0; 12]),
-        })
-    }
-
-    fn host(script: crate::engine::canned::Script) -> Host {
-        let engine = CannedEngine::scripted(&["a"], SizePx::new(64, 64), script);
-        Host::start(Box::new(move || Ok(Box::new(engine))), Duration::from_secs(5), &|| {}).unwrap()
-    }
-
-    #[test]
-    fn a_stuck_call_comes_back_later_and_its_answer_is_dropped() {
-        let mut host = host(Box::new(|call, _, answer: &mut CannedAnswer| {
-            answer.delay = Duration::from_millis(if call == 0 { 120 } else { 0 });
-        }));
-        let limit = Duration::from_millis(20);
-        assert!(matches!(host.call(frame(0), None, limit, &|| {}), Err(Trouble::Stuck(_))));
-        assert!(matches!(host.call(frame(1), None, limit, &|| {}), Err(Trouble::Stuck(_))), "still stuck");
-        assert!(host.comes_back(Duration::from_secs(5), &|| {}));
-        assert_eq!(host.call(frame(2), None, Duration::from_secs(5), &|| {}).unwrap().tag.number, 2);
-        assert!(host.close(Duration::from_secs(5)));
-    }
-
-    #[test]
-    fn an_engine_that_panics_is_an_error_and_not_the_end() {
-        let mut host = host(Box::new(|_, _, _: &mut CannedAnswer| panic!("on purpose")));
-        assert!(matches!(host.call(frame(0), None, Duration::from_secs(5), &|| {}), Err(Trouble::Failed(_))));
-        assert!(matches!(host.call(frame(1), None, Duration::from_secs(5), &|| {}), Err(Trouble::Failed(_))));
-    }
-
-    #[test]
-    fn a_loader_that_fails_or_never_ends_is_an_error() {
-        let failing: Loader = Box::new(|| Err(Error::refused("no")));
-        assert_eq!(Host::start(failing, Duration::from_secs(5), &|| {}).unwrap_err().kind(), ErrorKind::Refused);
-        let stuck: Loader = Box::new(|| {
-            std::thread::sleep(Duration::from_secs(1));
-            Err(Error::refused("late"))
-        });
-        assert_eq!(Host::start(stuck, Duration::from_millis(50), &|| {}).unwrap_err().kind(), ErrorKind::Device);
-    }
-
-    fn batch_host(batch: u32, lanes: usize, run: Duration) -> Host {
-        let engine = CannedEngine::identifying(&["a"], SizePx::new(64, 64));
-        let engine = engine.with_batch(batch).with_lanes(lanes).with_run_time(run);
-        Host::start(Box::new(move || Ok(Box::new(engine))), Duration::from_secs(5), &|| {}).unwrap()
-    }
-
-    const LONG: Duration = Duration::from_secs(20);
-
-    fn collect(host: &mut Host) -> Answered {
-        let since = Instant::now();
-        loop {
-            if let Some(answered) = host.collect(LONG) {
-                return answered;
-            }
-            assert!(since.elapsed() < LONG);
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    fn numbers(answered: &Answered) -> Vec<Option<u64>> {
-        answered.answers.iter().map(|answer| answer.as_ref().ok().map(|answer| answer.tag.number)).collect()
-    }
-
-    #[test]
-    fn batches_come_back_in_order_with_a_call_between_them() {
-        for lanes in [1, 2, 3] {
-            let mut host = batch_host(4, lanes, Duration::from_millis(3));
-            assert_eq!((host.batch(), host.lanes()), (4, lanes));
-            let mut sent = Vec::new();
-            while host.has_room() {
-                let first = 10 * sent.len() as u64;
-                sent.push(host.submit(vec![frame(first), frame(first + 1)]).unwrap());
-            }
-            assert_eq!(sent.len(), lanes);
-            assert_eq!(host.call(frame(999), Some(0.5), LONG, &|| {}).unwrap().tag.number, 999);
-            assert_eq!(host.in_flight(), lanes, "answers wait to be collected");
-            for (number, ticket) in sent.into_iter().enumerate() {
-                let answered = collect(&mut host);
-                assert_eq!(answered.ticket, ticket);
-                let first = 10 * number as u64;
-                assert_eq!(numbers(&answered), [Some(first), Some(first + 1)]);
-            }
-            assert!(host.collect(LONG).is_none());
-        }
-    }
-
-    #[test]
-    fn a_bad_picture_does_not_spoil_the_answers_of_others_and_an_error_spoils_all() {
-        for lanes in [1, 2] {
-            let script = |_, frame: &Frame, answer: &mut CannedAnswer| match frame.number {
-                7 => *answer = CannedAnswer::failing(ErrorKind::Refused, "no such picture"),
-                8 => *answer = CannedAnswer::failing(ErrorKind::Budget, "no memory"),
-                _ => {}
-            };
-            let engine = CannedEngine::scripted(&["a"], SizePx::new(64, 64), Box::new(script));
-            let engine = engine.with_batch(4).with_lanes(lanes);
-            let mut host = Host::start(Box::new(move || Ok(Box::new(engine))), LONG, &|| {}).unwrap();
-            host.submit(vec![frame(6), frame(7), frame(9)]).unwrap();
-            assert_eq!(numbers(&collect(&mut host)), [Some(6), None, Some(9)], "{lanes} lanes");
-            host.submit(vec![frame(6), frame(8), frame(9)]).unwrap();
-            assert_eq!(numbers(&collect(&mut host)), [None, None, None], "{lanes} lanes");
-            host.submit(vec![frame(10)]).unwrap();
-            assert_eq!(numbers(&collect(&mut host)), [Some(10)], "{lanes} lanes");
-        }
-    }
-
-    #[test]
-    fn a_stuck_batch_takes_those_behind_it_along_and_none_is_lost() {
-        let script = |_, frame: &Frame, answer: &mut CannedAnswer| {
-            answer.delay = Duration::from_millis(if frame.number == 0 { 150 } else { 0 });
-        };
-        let engine = CannedEngine::scripted(&["a"], SizePx::new(64, 64), Box::new(script)).with_batch(2).with_lanes(2);
-        let mut host = Host::start(Box::new(move || Ok(Box::new(engine))), LONG, &|| {}).unwrap();
-        let limit = Duration::from_millis(30);
-        host.submit(vec![frame(0), frame(1)]).unwrap();
-        host.submit(vec![frame(2)]).unwrap();
-        assert!(host.collect(limit).is_none());
-        std::thread::sleep(limit + Duration::from_millis(10));
-        let stuck = host.collect(limit).unwrap();
-        assert!(matches!(stuck.answers[..], [Err(Trouble::Stuck(_)), Err(Trouble::Stuck(_))]), "{stuck:?}");
-        assert!(matches!(host.collect(limit).unwrap().answers[..], [Err(Trouble::GivenUp)]));
-        assert!(!host.has_room());
-        assert!(matches!(host.submit(vec![frame(3)]), Err(Trouble::Stuck(_))));
-        assert!(host.comes_back(LONG, &|| {}));
-        host.submit(vec![frame(4)]).unwrap();
-        assert_eq!(numbers(&collect(&mut host)), [Some(4)]);
-    }
-
-    #[test]
-    fn what_is_given_up_is_told_by_ticket_and_never_answered() {
-        let mut host = batch_host(2, 2, Duration::from_millis(20));
-        let first = host.submit(vec![frame(0), frame(1)]).unwrap();
-        let second = host.submit(vec![frame(2)]).unwrap();
-        host.give_up();
-        for (ticket, frames) in [(first, 2), (second, 1)] {
-            let answered = host.collect(LONG).unwrap();
-            assert_eq!((answered.ticket, answered.answers.len()), (ticket, frames));
-            assert!(answered.answers.iter().all(|answer| matches!(answer, Err(Trouble::GivenUp))));
-        }
-        let third = host.submit(vec![frame(3)]).unwrap();
-        let answered = collect(&mut host);
-        assert_eq!((answered.ticket, numbers(&answered)), (third, vec![Some(3)]));
-    }
-
-    #[test]
-    fn two_lanes_are_kept_busy() {
-        const RUNS: u32 = 40;
-        let run = Duration::from_millis(5);
-        let mut host = batch_host(1, 2, run);
-        let since = Instant::now();
-        let mut begun = 0;
-        let mut ended = 0;
-        while ended < RUNS {
-            while host.has_room() && begun < RUNS {
-                host.submit(vec![frame(u64::from(begun))]).unwrap();
-                begun += 1;
-            }
-            if let Some(answered) = host.collect(LONG) {
-                assert_eq!(numbers(&answered), [Some(u64::from(ended))]);
-                ended += 1;
-                // What is done with the answers does not hold the engine up: the next run is in its lane already.
-                std::thread::sleep(Duration::from_millis(1));
-            } else {
-                std::thread::sleep(Duration::from_micros(200));
-            }
-        }
-        let idle = since.elapsed().saturating_sub(run * RUNS);
-        assert!(idle < run * RUNS / 2, "the device was idle for {idle:?} of {:?}", since.elapsed());
     }
 }
