@@ -201,6 +201,7 @@ mod tests {
     use super::lane::Rhythm;
     use super::*;
     use crate::frame::PartTag;
+    use std::sync::Arc;
 
     fn work(number: u64, part: Option<&str>) -> Box<Work> {
         Box::new(Work {
