@@ -8,6 +8,8 @@ mod build_again;
 mod build_bad_input;
 mod build_bundle;
 mod build_plan;
+mod build_plan_gate;
+mod build_plan_sweep;
 mod build_precision;
 mod build_sweep;
 mod build_wrap;

@@ -20,7 +20,7 @@ use crate::platform::{Platform, PlatformKind};
 use crate::units::{index, milliseconds};
 use serde::Serialize;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Runs before the clock counts, and runs of which the median is taken.
 const WARM_RUNS: usize = 2;
@@ -114,7 +114,7 @@ fn note(lines: &mut [Line], at: usize, platform: &Platform, engine: &str, search
 ///
 /// # Errors
 /// It is not this machine.
-fn here(order: &SweepOrder, platform: &Platform, clock: &Clock<'_>) -> Result<Option<PlanOrder>> {
+fn here(order: &SweepOrder, platform: &Platform, clock: &Clock<'_>) -> Result<Option<Here>> {
     let wishes = Wishes {
         flavour: order.flavour,
         optimization_level: order.optimization_level,
@@ -125,10 +125,37 @@ fn here(order: &SweepOrder, platform: &Platform, clock: &Clock<'_>) -> Result<Op
     let wishes = if platform.kind == PlatformKind::Cpu { Wishes::default() } else { wishes };
     let Compiler::Plan(plan) = Compiler::choose(platform, &wishes)? else { return Ok(None) };
     let found = devices(Driver::load()?)?;
-    if found.iter().any(|device| device.compute_capability == plan.compute_capability) {
-        return Ok(Some(plan));
+    match found.iter().find(|device| device.compute_capability == plan.compute_capability) {
+        Some(device) => Ok(Some(Here { plan, device: device.ordinal })),
+        None => Err(Error::machine_lacks("this machine has no such GPU")),
     }
-    Err(Error::machine_lacks("this machine has no such GPU"))
+}
+
+/// How plans are made on this machine, and the GPU that runs them.
+struct Here {
+    plan: PlanOrder,
+    device: u32,
+}
+
+/// Follows a compilation that has the sweep's limit as its own: asked to stop it would count as interrupted, and end the sweep.
+struct ByItsOwnLimit<'a, 'b> {
+    clock: &'a mut Clock<'b>,
+}
+
+impl Watcher for ByItsOwnLimit<'_, '_> {
+    fn say(&mut self, line: &str) {
+        self.clock.say(line);
+    }
+
+    fn warn(&mut self, line: &str) {
+        self.clock.warn(line);
+    }
+
+    fn step(&mut self, _: &str, _: u64, _: u64) {}
+
+    fn check_stop(&self) -> Result<()> {
+        self.clock.inner.check_stop()
+    }
 }
 
 /// Builds and runs one batch.
@@ -136,7 +163,7 @@ fn run(
     order: &SweepOrder,
     model: &Model,
     batch: u32,
-    plan: Option<&PlanOrder>,
+    plan: Option<&Here>,
     name: &mut String,
     clock: &mut Clock<'_>,
 ) -> Result<Step> {
@@ -151,14 +178,17 @@ fn run(
                 cpu::load(&prepared.model_bytes, &prepared.input, &prepared.layout, classes, floor, &order.cpu)?;
             timed(engine.as_mut(), name, clock)
         }
-        Some(plan) => {
+        Some(Here { plan, device }) => {
+            // What is left now, to the full second above: not what was left when the first was begun.
+            let left = clock.left().map(|left| Duration::from_secs(left.as_secs() + 1));
+            let plan = PlanOrder { time_limit: left, ..plan.clone() };
             let request =
                 Request::new(plan.clone(), &prepared.model_bytes, &prepared.layout, &prepared.precision_found)?;
-            let compiled = compile(request, clock)?;
+            let compiled = compile(request, &mut ByItsOwnLimit { clock })?;
             let wanted =
                 Plan { bytes: &compiled.plan, flavour: plan.flavour, input: &prepared.input, layout: &prepared.layout };
-            let options =
-                GpuOptions { search: plan.search.clone(), budget: Some(plan.budget), ..GpuOptions::default() };
+            let (device, search, budget) = (*device, plan.search.clone(), Some(plan.budget));
+            let options = GpuOptions { device, search, budget, ..GpuOptions::default() };
             timed(&mut tensorrt::load(&wanted, &classes, floor, &options)?, name, clock)
         }
     }
