@@ -3,8 +3,9 @@
 use super::cache_key::CacheKey;
 use super::calibrate::{Calibration, calibrate, one_line};
 use super::compile::readback::add_read_back;
-use super::compile::{Compiled, Compiler, Request, compile};
+use super::compile::{Compiled, Compiler, PlanOrder, Request, compile};
 use super::gate::report::Subject;
+use super::gate::{self, AskBy, PlanToAsk};
 use super::memory::{self, Circumstances};
 use super::pictures::{PictureFolder, decode, short_name};
 use super::precision::{self, Converted, Task};
@@ -12,6 +13,7 @@ use super::watcher::Watcher;
 use super::{Options, Prepared, batch, inputs, prepare, unchanged};
 use crate::bundle::golden::{self, GoldenFrame, GoldenSet, RecordOptions};
 use crate::bundle::manifest::{Golden, GoldenKind, Precision, SCHEMA, Source};
+use crate::bundle::plan::PlanFacts;
 use crate::bundle::{Files, GOLDEN_ANSWERS, MODEL, Manifest, check_output, stage_with};
 use crate::config::{self, Recipe};
 use crate::decision::Rule;
@@ -51,6 +53,8 @@ pub struct Order {
     pub options: Options,
     /// Folder for the report of a conversion, written even when the gate fails; `None`: beside the bundle.
     pub report: Option<PathBuf>,
+    /// How a plan is asked for its answers to the gate's pictures, where this machine can run it; `None`: in this process.
+    pub ask_by: Option<AskBy>,
     /// Build even when the bundle at `output` was made from the same inputs.
     pub rebuild: bool,
 }
@@ -84,7 +88,7 @@ pub fn assemble(order: &Order, watcher: &mut dyn Watcher) -> Result<Built> {
     if let Some(built) = unchanged::look(order, &key, watcher) {
         return Ok(built);
     }
-    let (prepared, converted) = convert(order, prepared, watcher)?;
+    let (prepared, mut converted) = convert(order, prepared, watcher)?;
 
     let memory = plan_memory(order, &prepared, watcher)?;
     let compiled = compile_plan(order, &prepared, watcher)?;
@@ -103,7 +107,8 @@ pub fn assemble(order: &Order, watcher: &mut dyn Watcher) -> Result<Built> {
     drop(engine);
     let made = Made { converted: converted.as_ref(), known: &known, key };
     let manifest = manifest(order, &prepared, calibration.as_ref(), made);
-    let built = finish(order, &prepared, &manifest, &known, (compiled, memory), watcher)?;
+    let proved = Proved { prepared: &prepared, known: &known, compiled: compiled.map(|plan| (plan, memory)) };
+    let built = finish(order, proved, manifest, converted.as_mut(), watcher)?;
     if let Some(converted) = &converted {
         let folder = order.output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         report(order, converted, order.report.as_deref().unwrap_or(folder), true, watcher)?;
@@ -429,36 +434,48 @@ pub(super) fn manifest(
     }
 }
 
-/// Writes the bundle aside, proves it from there with an engine loaded anew, and gives it its name.
+/// What a bundle is written from.
+struct Proved<'a> {
+    prepared: &'a Prepared,
+    known: &'a KnownAnswers,
+    compiled: Option<(Compiled, Option<MemoryPlan>)>,
+}
+
+/// Writes the bundle aside, judges its plan where there is one, proves it from there with an engine loaded anew, and gives it its
+/// name.
 fn finish(
     order: &Order,
-    prepared: &Prepared,
-    manifest: &Manifest,
-    known: &KnownAnswers,
-    (compiled, memory): (Option<Compiled>, Option<MemoryPlan>),
+    made: Proved<'_>,
+    mut manifest: Manifest,
+    converted: Option<&mut Converted>,
     watcher: &mut dyn Watcher,
 ) -> Result<Built> {
-    let (_names, mut files) = known.set.to_files()?;
+    let (_names, mut files) = made.known.set.to_files()?;
     debug_assert!(files.contains_key(GOLDEN_ANSWERS));
-    files.insert(MODEL.to_owned(), prepared.model_bytes.clone());
+    files.insert(MODEL.to_owned(), made.prepared.model_bytes.clone());
     let bytes = files.values().map(|bytes| count(bytes.len())).sum();
     watcher.check_stop()?;
     let mut plan = Files::new();
-    let mut staged = stage_with(&order.output, manifest, &files, |id| {
-        if let (Compiler::Plan(order), Some(compiled)) = (&order.compiler, compiled) {
+    let mut staged = stage_with(&order.output, &manifest, &files, |id| {
+        if let (Compiler::Plan(order), Some((compiled, memory))) = (&order.compiler, made.compiled) {
             plan = compiled.into_entries(order, id, memory)?;
         }
         Ok(plan.clone())
     })?;
-    if let Compiler::Plan(order_of_plan) = &order.compiler
-        && !order_of_plan.flavour.builds_without_gpu()
-    {
-        let plan = add_read_back(plan, order_of_plan, staged.aside(), watcher)?;
+    if let Compiler::Plan(order_of_plan) = &order.compiler {
+        let mut plan = add_read_back(plan, order_of_plan, staged.aside(), watcher)?;
+        if let Some(converted) = converted {
+            plan = judge_plan(order, order_of_plan, staged.aside(), plan, converted, watcher)?;
+            manifest.gate = converted.verdict.as_ref().map(|verdict| verdict.result().clone());
+        }
         drop(staged);
-        staged = stage_with(&order.output, manifest, &files, |_id| Ok(plan))?;
+        staged = stage_with(&order.output, &manifest, &files, |id| {
+            let facts = PlanFacts { bundle: id.to_owned(), ..PlanFacts::of_entries(&plan)? };
+            facts.into_entries_of(plan)
+        })?;
     }
     let bundle = staged.open()?;
-    let mut engine = load(order, prepared, &prepared.input, &bundle.model()?)?;
+    let mut engine = load(order, made.prepared, &made.prepared.input, &bundle.model()?)?;
     let proof = golden::prove(engine.as_mut(), &bundle)?;
     watcher.say(&format!(
         "proved: {} known answers came out right, largest difference {:.4} px and {:.6} in score",
@@ -468,4 +485,34 @@ fn finish(
     drop(bundle);
     let id = staged.commit()?;
     Ok(Built { id, bytes: Bytes(std::fs::metadata(&order.output).map_or(bytes, |about| about.len())), rebuilt: true })
+}
+
+/// Lets the plan of the bundle at `staged` answer for the candidate, where the graph was judged and this machine can run the plan: its
+/// result takes the place of the graph's. Gives the plan's entries with it.
+fn judge_plan(
+    order: &Order,
+    compiled: &PlanOrder,
+    staged: &Path,
+    entries: Files,
+    converted: &mut Converted,
+    watcher: &mut dyn Watcher,
+) -> Result<Files> {
+    let Some(verdict) = converted.verdict.as_mut() else { return Ok(entries) };
+    if !gate::plan::runs_here(compiled) {
+        watcher.say("gate: the graph was judged on the CPU; this machine cannot run the plan");
+        return Ok(entries);
+    }
+    let facts = PlanFacts::of_entries(&entries)?;
+    let name = facts.name();
+    let plan = PlanToAsk { bundle: staged, name: &name, search: &compiled.search };
+    let graph = verdict.result().candidate.clone();
+    verdict.judged = verdict.ground.judge_plan(plan, order.ask_by, Some(graph), watcher)?;
+    let result = verdict.result().clone();
+    if let Err(error) = gate::plan::tell(&result, watcher) {
+        if let Some(folder) = &order.report {
+            report(order, converted, folder, false, watcher)?;
+        }
+        return Err(error);
+    }
+    PlanFacts { gate: Some(result), ..facts }.into_entries_of(entries)
 }

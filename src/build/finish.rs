@@ -2,8 +2,10 @@
 
 use super::compile::readback::add_read_back;
 use super::compile::{Compiler, Request, Wishes, compile, parse_capability};
+use super::gate::{self, DeviceGate, PlanToAsk, Recorded};
 use super::memory::{self, Circumstances};
 use super::watcher::Watcher;
+use crate::bundle::plan::PlanFacts;
 use crate::bundle::{Bundle, MODEL, stage_with_additions, write_with_additions};
 use crate::error::{Error, Result};
 use crate::ffi::cuda::{Driver, devices};
@@ -20,10 +22,10 @@ const PREFERENCE: [Flavour; 4] = [Flavour::Trt10, Flavour::Trt8, Flavour::Trt11,
 ///
 /// # Errors
 /// [`crate::ErrorKind::MachineLacks`]: no driver, no GPU of the bundle's compute capability, no TensorRT;
-/// [`crate::ErrorKind::Usage`]: a bundle for the CPU, which needs no plan; [`crate::ErrorKind::Refused`]: a plan
-/// that does not prove itself, or whose layers are not as asked; and those of compiling and writing. The bundle is
-/// left as it was.
-pub fn finish(path: &Path, wishes: &Wishes, watcher: &mut dyn Watcher) -> Result<String> {
+/// [`crate::ErrorKind::Usage`]: a bundle for the CPU, which needs no plan, or a gate that does not fit the bundle;
+/// [`crate::ErrorKind::Refused`]: a plan that does not prove itself, or whose layers are not as asked;
+/// [`crate::ErrorKind::Accuracy`]: a plan that fails `gate`; and those of compiling and writing. The bundle is left as it was.
+pub fn finish(path: &Path, wishes: &Wishes, gate: Option<&DeviceGate>, watcher: &mut dyn Watcher) -> Result<String> {
     let bundle = Bundle::open(path)?;
     let at = |error: Error| if error.place().is_some() { error } else { error.at(path.display()) };
     let target = &bundle.manifest().target;
@@ -38,7 +40,7 @@ pub fn finish(path: &Path, wishes: &Wishes, watcher: &mut dyn Watcher) -> Result
         (Some(capability), _) => capability.clone(),
         (None, _) => this_gpu()?,
     };
-    if named != Some(Flavour::Rtx) {
+    if named != Some(Flavour::Rtx) || gate.is_some() {
         check_gpu(&capability)?;
     }
     let flavour = match named {
@@ -62,13 +64,24 @@ pub fn finish(path: &Path, wishes: &Wishes, watcher: &mut dyn Watcher) -> Result
         alarm_percent: platform.plan.alarm_percent,
         kind: Platform::find(&manifest.target.platform).map_or(platform.kind, |known| known.kind),
     };
+    let recorded = gate.map(|gate| Recorded::open(manifest, gate, watcher)).transpose()?;
     let memory = memory::plan(&model, &about, watcher).map_err(at)?;
     let request = Request::new(order.clone(), &model, &manifest.layout, &manifest.precision.found).map_err(at)?;
     let compiled = compile(request, watcher).map_err(at)?;
     watcher.check_stop()?;
     let entries = compiled.into_entries(&order, bundle.id(), Some(memory))?;
     let staged = stage_with_additions(path, &bundle, &entries)?;
-    let entries = add_read_back(entries, &order, staged.aside(), watcher).map_err(at)?;
+    let mut entries = add_read_back(entries, &order, staged.aside(), watcher).map_err(at)?;
+    if let Some(recorded) = recorded {
+        let facts = PlanFacts::of_entries(&entries)?;
+        let name = facts.name();
+        let result =
+            recorded.judge(PlanToAsk { bundle: staged.aside(), name: &name, search: &order.search }, watcher)?;
+        gate::plan::tell(&result, watcher)?;
+        entries = PlanFacts { gate: Some(result), ..facts }.into_entries_of(entries)?;
+    } else if manifest.gate.as_ref().is_some_and(|gate| gate.original.map50.is_some()) {
+        watcher.say("gate: the graph was judged on the CPU, this plan is not; `--gate DIR --labels DIR` with the same pictures judges it");
+    }
     drop(staged);
     watcher.check_stop()?;
     let name = entries.keys().find_map(|name| Some(name.strip_prefix("plans/")?.strip_suffix(".plan")?.to_owned()));

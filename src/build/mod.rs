@@ -36,5 +36,6 @@ pub mod watcher;
 mod weights;
 pub mod wrap;
 
+pub use gate::{AskBy, DeviceGate, PlanAnswers, PlanToAsk, ask_plan};
 pub use layout::LayoutChoice;
 pub use prepare::{Options, Prepared, prepare};

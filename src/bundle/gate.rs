@@ -8,8 +8,11 @@ use serde::{Deserialize, Serialize};
 pub struct GateResult {
     /// What answered for the candidate: `graph` on a CPU engine, `graph in half arithmetic`, or `plan`.
     pub judged: String,
-    /// Backend that ran both, with version.
+    /// Backend that ran the original, with version; the candidate as well where no plan was judged.
     pub backend: String,
+    /// The plan, where it was judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<JudgedPlan>,
     /// Number of pictures.
     pub pictures: u64,
     /// SHA-256 over the hashes of the pictures' pixels, sorted.
@@ -18,10 +21,11 @@ pub struct GateResult {
     pub truth: String,
     /// The model as exported.
     pub original: Figures,
-    /// The graph in this bundle.
+    /// What was judged.
     pub candidate: Figures,
-    /// How far boxes and scores moved.
-    pub shift: Shift,
+    /// How far boxes and scores moved; `None` where the original's boxes were not at hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shift: Option<Shift>,
     /// Every limit with its verdict.
     pub checks: Vec<Check>,
 }
@@ -31,6 +35,21 @@ impl GateResult {
     pub fn passed(&self) -> bool {
         self.checks.iter().all(|check| check.passed)
     }
+}
+
+/// A plan that answered for the candidate, and where.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JudgedPlan {
+    /// Its name in the bundle, as in `trt8-8.6.1-cc9.0`.
+    pub name: String,
+    /// What ran it, with version, as in `TensorRT 8 8.6.1`.
+    pub tensorrt: String,
+    /// Name of the GPU.
+    pub gpu: String,
+    /// What the graph that it was made from reached on the CPU, on the same pictures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<Figures>,
 }
 
 /// One limit.

@@ -1,5 +1,6 @@
 //! Plans in a bundle: `plans/NAME.plan` and beside it `plans/NAME.json`, which says what the plan was made from.
 
+use super::gate::GateResult;
 use super::{Bundle, Files, sha256};
 use crate::error::{Error, Result};
 use crate::ffi::tensorrt::TensorFacts;
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub const PLAN_SCHEMA: u32 = 1;
 
 /// `plans/NAME.json`. Holds no times, so equal inputs give equal bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanFacts {
     /// [`PLAN_SCHEMA`] of the writer.
@@ -45,12 +46,34 @@ pub struct PlanFacts {
     /// Its layers, as TensorRT's inspector described them where it was made; `None` where no GPU was at hand, and for a plan of others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<LayerReport>,
+    /// What the accuracy gate measured of this plan; `None` where no pictures judged it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<GateResult>,
 }
 
 impl PlanFacts {
     /// The entry name without folder and ending: one plan for each family, version and compute capability.
     pub fn name(&self) -> String {
         format!("{}-{}-cc{}", self.flavour, self.tensorrt, self.compute_capability)
+    }
+
+    /// The facts in the two entries of a plan.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Unexpected`] when there are none, or they cannot be understood.
+    pub fn of_entries(entries: &Files) -> Result<PlanFacts> {
+        let json = entries.iter().find(|(name, _)| name.ends_with(".json")).map_or(&[][..], |(_, json)| json);
+        serde_json::from_slice(json)
+            .map_err(|error| Error::unexpected("the plan's facts cannot be read back").because(error))
+    }
+
+    /// The two entries of a plan with these facts in place of their own.
+    ///
+    /// # Errors
+    /// As [`PlanFacts::entries`].
+    pub fn into_entries_of(self, entries: Files) -> Result<Files> {
+        let plan = entries.into_iter().find(|(name, _)| name.ends_with(".plan"));
+        self.entries(plan.map(|(_, plan)| plan).unwrap_or_default())
     }
 
     /// The two entries for a bundle.

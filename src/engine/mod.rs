@@ -274,10 +274,11 @@ pub trait Engine: Send {
         Err(Error::unexpected("found a run in flight, expected an engine with one lane to answer within the call"))
     }
 
-    /// Waits for the run in a lane and appends its answers, one a frame, in order. The lane is free afterwards.
+    /// Waits for the run in a lane and appends its answers, one a frame, in order. The lane is free afterwards. Runs are finished in
+    /// the order in which they began.
     ///
     /// # Errors
-    /// As [`Engine::infer`]; nothing is appended then.
+    /// As [`Engine::infer`]; nothing is appended then, and the lane is free.
     fn finish(&mut self, _lane: usize, _answers: &mut Vec<Inference>) -> Result<()> {
         Err(Error::unexpected("found no run in flight, expected an engine with one lane to answer within the call"))
     }

@@ -128,7 +128,9 @@ fn format_of(entry: &Value, key: &str) -> Option<String> {
 
 fn is_product(kind: &str) -> bool {
     let kind = kind.to_ascii_lowercase();
-    ["convolution", "gemm", "matrixmultiply", "matmul", "fullyconnected"].iter().any(|part| kind.contains(part))
+    // `conv` and `gemm` are what TensorRT 10 calls them where its second compiler made the layer.
+    kind == "conv"
+        || ["convolution", "gemm", "matrixmultiply", "matmul", "fullyconnected"].iter().any(|part| kind.contains(part))
 }
 
 fn is_move(kind: &str) -> bool {

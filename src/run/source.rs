@@ -6,7 +6,7 @@ use crate::camera::Camera;
 use crate::engine::Engine;
 use crate::engine::cpu::CpuOptions;
 use crate::engine::tensorrt::GpuOptions;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::run::gpu_watch::{DeviceFigures, GpuWatch};
 use crate::run::{Options, machine};
 use crate::units::Bytes;
@@ -137,15 +137,21 @@ impl EngineSource for BundleEngines {
 
     fn load(&self, bundle: &Bundle, score_floor: f32, device: usize) -> Result<Box<dyn Engine>> {
         let gpu = self.gpu(device);
-        if self.shared && gpu.lanes == GpuOptions::AS_FITS && !machine::is_for_cpu(bundle) {
-            match machine::load(bundle, score_floor, &self.cpu, &GpuOptions { lanes: 2, ..gpu.clone() }) {
-                Err(error) if error.kind() == ErrorKind::Budget => {
-                    log::warn!("one batch in flight instead of two: {}", error.message());
-                }
+        if machine::is_for_cpu(bundle) {
+            return machine::load(bundle, score_floor, &self.cpu, &gpu);
+        }
+        let mut refused: Option<Error> = None;
+        for (lanes, ahead) in choices(gpu.lanes, self.shared) {
+            if let Some(error) = refused.take() {
+                let less = if lanes < 2 { "one batch in flight instead of two" } else { "no pictures copied ahead" };
+                log::warn!("{less}: {}", error.message());
+            }
+            match machine::load(bundle, score_floor, &self.cpu, &GpuOptions { lanes, ahead, ..gpu.clone() }) {
+                Err(error) if error.kind() == ErrorKind::Budget => refused = Some(error),
                 loaded => return loaded,
             }
         }
-        machine::load(bundle, score_floor, &self.cpu, &gpu)
+        Err(refused.unwrap_or_else(|| Error::unexpected("found no way to load an engine")))
     }
 
     fn devices(&self) -> usize {
@@ -167,5 +173,28 @@ impl EngineSource for BundleEngines {
 
     fn device_figures(&self, device: usize) -> Option<DeviceFigures> {
         self.watch.figures(device)
+    }
+}
+
+/// Lanes, and whether pictures are copied ahead, to be tried in turn until one fits the budget. One stream alone keeps no batch
+/// waiting for another: one lane, no more memory than planned.
+fn choices(asked: u32, shared: bool) -> Vec<(u32, bool)> {
+    match asked {
+        GpuOptions::AS_FITS if shared => vec![(2, true), (2, false), (1, false)],
+        GpuOptions::AS_FITS | 1 => vec![(1, false)],
+        lanes => vec![(lanes, true), (lanes, false)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_streams_get_two_lanes_and_copies_ahead_where_they_fit() {
+        assert_eq!(choices(GpuOptions::AS_FITS, true), [(2, true), (2, false), (1, false)]);
+        assert_eq!(choices(GpuOptions::AS_FITS, false), [(1, false)], "one stream waits for nobody");
+        assert_eq!(choices(1, true), [(1, false)], "as asked");
+        assert_eq!(choices(3, false), [(3, true), (3, false)], "as asked");
     }
 }

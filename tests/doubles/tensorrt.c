@@ -3,7 +3,7 @@
 //
 // Build: cc -shared -fPIC -DFAMILY=0..4 -DNUMBER=<getInferLibVersion> -o libnvinfer.so.8 tensorrt.c
 // Families: 0 TensorRT 8, 1 TensorRT 10, 2 TensorRT 11, 3 TensorRT-RTX 1.3, 4 TensorRT-RTX 1.5.
-// Knobs: -DWITHOUT_DRIVER (factories give a wild pointer), -DFAILS (builds fail), -DSLOW (300 steps of 0.2 s)
+// Knobs: -DLEAN (no builder, as the lean runtime), -DWITHOUT_DRIVER (factories give a wild pointer), -DFAILS (builds fail), -DSLOW (300 steps of 0.2 s)
 // Every call that arrives is written with its slot to `<this file>.calls`; a line with `!` is a mistake of the caller.
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -479,7 +479,9 @@ static object *factory(const char *class, void *logger, int version) {
     return o;
 }
 int getInferLibVersion(void) { return NUMBER; }
+#ifndef LEAN
 object *createInferBuilder_INTERNAL(void *logger, int version) { return factory("VBuilder", logger, version); }
+#endif
 object *createInferRuntime_INTERNAL(void *logger, int version) { return factory("VRuntime", logger, version); }
 int getNvOnnxParserVersion(void) { return 200; }
 object *createNvOnnxParser_INTERNAL(object *network, void *logger, int version) {

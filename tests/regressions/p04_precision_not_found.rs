@@ -97,6 +97,7 @@ fn entries() -> Files {
         tensors: vec![],
         memory: None,
         layers: None,
+        gate: None,
     };
     facts.entries(b"a plan".to_vec()).unwrap()
 }

@@ -81,6 +81,7 @@ impl Compiled {
             tensors: self.tensors,
             memory,
             layers: None,
+            gate: None,
         };
         facts.entries(self.plan)
     }

@@ -98,7 +98,9 @@ pub fn read_back(path: &Path, name: &str, search: &Search) -> Result<ReadBack> {
     let floor = manifest.thresholds.lowest_score();
     let mut engine = tensorrt::load(&plan, &classes, floor, &options)?;
     let graph = GraphPrecision::of(&Model::from_bytes(&bundle.read(MODEL)?)?)?;
-    let (layers, parts) = LayerReport::parse(&engine.layer_information()?, &graph.nodes)?;
+    let information = engine.layer_information()?;
+    log::trace!("layers as TensorRT tells them: {information}");
+    let (layers, parts) = LayerReport::parse(&information, &graph.nodes)?;
     let platform = Platform::find(&facts.compute_capability)?;
     let budget = manifest.target.budget.unwrap_or(engine.figures().limit);
     let memory = measured(engine.figures(), budget, platform.plan.alarm_percent)?;

@@ -70,7 +70,7 @@ impl Subject<'_> {
     fn worst(&self) -> Vec<(usize, String)> {
         let Some(verdict) = self.verdict else { return Vec::new() };
         let name = |at: usize| {
-            let picture = verdict.pictures.pictures.get(at)?;
+            let picture = verdict.ground.pictures().pictures.get(at)?;
             Some((at, crate::build::pictures::short_name(&picture.path)))
         };
         verdict.judged.worst.iter().take(WORST).filter_map(|&at| name(at)).collect()
@@ -108,10 +108,11 @@ impl Subject<'_> {
 
     fn pictures_section(&self, page: &mut String, verdict: &Verdict) -> Result<()> {
         page.push_str("<h2>Pictures that differ most</h2><p>Left the original, right the candidate; boxes above the thresholds.</p>");
+        let original = verdict.ground.original_at_thresholds();
         for (at, name) in self.worst() {
-            let picture = verdict.pictures.decode(at)?;
+            let picture = verdict.ground.pictures().decode(at)?;
             let _ = write!(page, "<h3>{}</h3><div class=pair>", escaped(&name));
-            for answers in [&verdict.original, &verdict.judged.candidate] {
+            for answers in [&original, &verdict.judged.candidate] {
                 picture_with_boxes(page, &picture, answers.get(at).map_or(&[], Vec::as_slice))?;
             }
             page.push_str("</div>");
@@ -154,15 +155,24 @@ fn share(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| format!("{value:.4}"))
 }
 
+/// What answered for both, in words.
+fn judged_by(gate: &GateResult) -> String {
+    match &gate.plan {
+        Some(plan) => {
+            format!("the plan {} by {} on {}, the original by {}", plan.name, plan.tensorrt, plan.gpu, gate.backend)
+        }
+        None => format!("{} in {}", gate.judged, gate.backend),
+    }
+}
+
 fn gate_section(page: &mut String, gate: &GateResult) {
     let _ = write!(
         page,
-        "<h2>Accuracy gate</h2><p>{} pictures, true by {}; {} in {}. Pictures that the model was trained on understate the loss.</p>\
+        "<h2>Accuracy gate</h2><p>{} pictures, true by {}; {}. Pictures that the model was trained on understate the loss.</p>\
          <table><tr><th>limit<th>worse by<th>allowed<th></tr>",
         gate.pictures,
         escaped(&gate.truth),
-        escaped(&gate.judged),
-        escaped(&gate.backend)
+        escaped(&judged_by(gate))
     );
     for check in &gate.checks {
         let (class, word) = if check.passed { ("good", "holds") } else { ("bad", "broken") };
@@ -178,21 +188,33 @@ fn gate_section(page: &mut String, gate: &GateResult) {
         "</table><table><tr><th>class<th>labels<th>mAP50<th>mAP50-95<th>recall<th>false boxes<th>best threshold</tr>",
     );
     rows(page, &gate.original, &gate.candidate);
-    let shift = &gate.shift;
-    let _ = write!(
-        page,
-        "</table><p>Figures are original → candidate, at the recipe's thresholds. {} boxes in both, {} only in the original, {} only in \
-         the candidate. Corners moved by {:.2} px in the median, {:.2} px at the 99th percentile; scores by {:+.4} in the median, {:+.4} and \
-         {:+.4} at the 1st and 99th percentile.</p>",
-        shift.matched,
-        shift.lost,
-        shift.new,
-        shift.box_median_px,
-        shift.box_p99_px,
-        shift.score_median,
-        shift.score_p1,
-        shift.score_p99
-    );
+    page.push_str("</table><p>Figures are original → candidate, at the recipe's thresholds.");
+    if let Some(shift) = &gate.shift {
+        let _ = write!(
+            page,
+            " {} boxes in both, {} only in the original, {} only in the candidate. Corners moved by {:.2} px in the median, {:.2} px at \
+             the 99th percentile; scores by {:+.4} in the median, {:+.4} and {:+.4} at the 1st and 99th percentile.",
+            shift.matched,
+            shift.lost,
+            shift.new,
+            shift.box_median_px,
+            shift.box_p99_px,
+            shift.score_median,
+            shift.score_p1,
+            shift.score_p99
+        );
+    }
+    page.push_str("</p>");
+    if let Some(graph) = gate.plan.as_ref().and_then(|plan| plan.graph.as_ref()) {
+        page.push_str("<p>The graph that the plan was made from, on the CPU: ");
+        let _ = write!(
+            page,
+            "mAP50 {}, {} found, {} false boxes.</p>",
+            share(graph.map50),
+            graph.operating.found,
+            graph.operating.false_boxes
+        );
+    }
 }
 
 fn rows(page: &mut String, before: &Figures, after: &Figures) {

@@ -61,6 +61,7 @@ impl Case {
             cpu: CpuOptions { backend: CpuBackend::Rten, ..CpuOptions::default() },
             options: Options::default(),
             report: None,
+            ask_by: None,
             rebuild: false,
         };
         let prepared = prepare(Model::read(&sample).unwrap(), &order.options).unwrap();

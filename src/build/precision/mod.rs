@@ -19,7 +19,7 @@ pub(in crate::build) mod usable;
 pub(in crate::build) use found::count;
 
 use super::Prepared;
-use super::gate::{self, Gate, Judged};
+use super::gate::{self, Gate, Ground, Judged};
 use super::watcher::Watcher;
 use crate::bundle::gate::GateResult;
 use crate::config::Recipe;
@@ -112,8 +112,7 @@ pub(super) struct Converted {
 /// The gate's verdict with what a report needs.
 pub(super) struct Verdict {
     pub(super) judged: Judged,
-    pub(super) pictures: Usable,
-    pub(super) original: Vec<Vec<crate::detections::Detection>>,
+    pub(super) ground: Ground,
 }
 
 impl Verdict {
@@ -240,7 +239,7 @@ fn to_fp16(
     let bytes = half.to_bytes()?;
     let verdict = gate.map(|mut gate| {
         let judged = gate.judge(&bytes, true, watcher)?;
-        Ok::<_, Error>(Verdict { judged, pictures: gate.pictures().clone(), original: gate.original_at_thresholds() })
+        Ok::<_, Error>(Verdict { judged, ground: gate.into_ground() })
     });
     let prepared = converted(task, half, bytes, &account)?;
     Ok(Converted { prepared, account, verdict: verdict.transpose()? })

@@ -78,9 +78,7 @@ pub(super) fn until_it_passes(
         });
         say_step(&steps, watcher);
         if passed || steps.len() >= MOST_STEPS || start.elapsed() > TIME_LIMIT {
-            let verdict =
-                Verdict { judged, pictures: gate.pictures().clone(), original: gate.original_at_thresholds() };
-            return Ok((built, Some(verdict), steps));
+            return Ok((built, Some(Verdict { judged, ground: gate.into_ground() }), steps));
         }
         let parts = match &mut ranking {
             Some(parts) => parts,
@@ -93,9 +91,7 @@ pub(super) fn until_it_passes(
             put_back.push(part.name);
         }
         if put_back.is_empty() {
-            let verdict =
-                Verdict { judged, pictures: gate.pictures().clone(), original: gate.original_at_thresholds() };
-            return Ok((built, Some(verdict), steps));
+            return Ok((built, Some(Verdict { judged, ground: gate.into_ground() }), steps));
         }
         watcher.say(&format!("repair: {} put back into float", put_back.join(", ")));
         built = plan.build(&kept)?;

@@ -139,6 +139,6 @@ fn export(order: &SweepOrder, recipe: &Recipe, prepared: &Prepared, clock: &mut 
     };
     let (thresholds, limits) = (&recipe.thresholds, recipe.gate.limits);
     let gate = Gate::open(prepared, thresholds, limits, pictures, Some(labels), &order.cpu, clock)?;
-    let result = gate.judge_original();
+    let result = gate.into_ground().judge_original();
     Ok(Accuracy::of(&result.original, &result, false))
 }

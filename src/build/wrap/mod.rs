@@ -263,6 +263,7 @@ fn as_build(order: &WrapOrder, plan: &ReadPlan<'_>) -> Result<Order> {
         cpu: CpuOptions::default(),
         options: order.options.clone(),
         report: None,
+        ask_by: None,
         rebuild: true,
     })
 }
@@ -294,5 +295,6 @@ fn facts(plan: &ReadPlan<'_>, bundle_id: &str, memory: MemoryPlan) -> PlanFacts 
         tensors: plan.tensors.clone(),
         memory: Some(memory),
         layers: None,
+        gate: None,
     }
 }

@@ -55,6 +55,20 @@ pub enum Command {
         /// How the plan is made.
         #[command(flatten)]
         gpu: GpuFlags,
+        /// What judges it.
+        #[command(flatten)]
+        gate: DeviceGateFlags,
+    },
+    /// What a plan answers for pictures, named on standard input, as JSON; the accuracy gate starts it in a process of its own
+    #[command(hide = true)]
+    AskPlan {
+        /// The bundle (*.edge)
+        bundle: PathBuf,
+        /// Name of the plan in it
+        plan: String,
+        /// Folder with TensorRT's libraries
+        #[arg(long, value_name = "DIR")]
+        tensorrt_dir: Option<PathBuf>,
     },
     /// What a plan is on this machine, as JSON; `finish` starts it in a process of its own
     #[command(hide = true)]
@@ -242,6 +256,17 @@ pub struct GpuFlags {
     /// Keep a plan that does not prove itself or whose precision is not as asked, for measuring
     #[arg(long, hide = true)]
     pub keep_unproved: bool,
+}
+
+/// What judges a plan on the device.
+#[derive(Debug, Args)]
+pub struct DeviceGateFlags {
+    /// Folder with the pictures that judged the bundle when it was built: they judge the plan as well; one that fails is not added
+    #[arg(long, value_name = "DIR", requires = "labels")]
+    pub gate: Option<PathBuf>,
+    /// Folder with their YOLO labels
+    #[arg(long, value_name = "DIR", requires = "gate")]
+    pub labels: Option<PathBuf>,
 }
 
 /// How the CPU engine runs.

@@ -1,6 +1,7 @@
 //! `edge-build inspect`.
 
 use super::json_text;
+use crate::bundle::gate::GateResult;
 use crate::bundle::manifest::{GoldenKind, Source};
 use crate::bundle::plan::PlanFacts;
 use crate::bundle::{Bundle, Manifest};
@@ -76,6 +77,7 @@ fn describe(bundle: &Bundle, signed: bool) -> String {
         "reference",
         &manifest.guard.reference.as_ref().map_or_else(|| "none: soft checks only observe".to_owned(), reference_text),
     );
+    row("gate", &manifest.gate.as_ref().map_or_else(|| "none: no pictures judged a precision".to_owned(), gate_text));
     row("decision", if manifest.decision.is_some() { "by the recipe's rule" } else { "none" });
     if let Some(rules) = &manifest.reload {
         let what = format!("{} shadow frames, agreement {}", rules.shadow_frames, rules.agreement);
@@ -100,7 +102,12 @@ fn describe(bundle: &Bundle, signed: bool) -> String {
     }
     for name in plans {
         match bundle.plan(name) {
-            Ok((facts, _)) => row("plan", &plan_text(name, &facts)),
+            Ok((facts, _)) => {
+                row("plan", &plan_text(name, &facts));
+                if let Some(gate) = &facts.gate {
+                    row("plan's gate", &gate_text(gate));
+                }
+            }
             Err(error) => row("plan", &format!("{name}: not usable: {}", error.message())),
         }
     }
@@ -113,6 +120,30 @@ fn describe(bundle: &Bundle, signed: bool) -> String {
         row("file", &format!("{name}, {}", Bytes(entry.bytes)));
     }
     text
+}
+
+/// What was judged, by what, with what result.
+fn gate_text(gate: &GateResult) -> String {
+    let by = match &gate.plan {
+        Some(plan) => format!("plan `{}` by {} on {}", plan.name, plan.tensorrt, plan.gpu),
+        None => format!("{} by {}", gate.judged, gate.backend),
+    };
+    let map50 = match (gate.original.map50, gate.candidate.map50) {
+        (Some(before), Some(after)) => format!("mAP50 {before:.4} → {after:.4}, "),
+        _ => String::new(),
+    };
+    let (before, after) = (&gate.original.operating, &gate.candidate.operating);
+    format!(
+        "{}: {by}; {} pictures, true by {}: {map50}found {} → {} of {}, false boxes {} → {}",
+        if gate.passed() { "passed" } else { "failed" },
+        gate.pictures,
+        gate.truth,
+        before.found,
+        after.found,
+        before.labels,
+        before.false_boxes,
+        after.false_boxes
+    )
 }
 
 fn plan_text(name: &str, facts: &PlanFacts) -> String {

@@ -37,7 +37,10 @@ pub fn run(flags: Flags, terminal: &mut Terminal) -> Result<()> {
         Some(Command::Inspect { bundle, json }) => inspect::run(&bundle, json, terminal),
         Some(Command::Verify { bundle, cpu }) => verify::run(&bundle, &cpu, terminal),
         Some(Command::Sign { bundle, key }) => sign::run(&bundle, &key, terminal),
-        Some(Command::Finish { bundle, gpu }) => finish::run(&bundle, &gpu, terminal),
+        Some(Command::Finish { bundle, gpu, gate }) => finish::run(&bundle, &gpu, gate, terminal),
+        Some(Command::AskPlan { bundle, plan, tensorrt_dir }) => {
+            read_back::answer(&bundle, &plan, tensorrt_dir, terminal)
+        }
         Some(Command::ReadBack { bundle, plan, tensorrt_dir }) => {
             read_back::run(&bundle, &plan, tensorrt_dir, terminal)
         }

@@ -50,6 +50,7 @@ pub(super) fn check(flags: &BuildFlags, terminal: &mut Terminal) -> Result<Order
         cpu: flags.cpu.options(),
         options,
         report: flags.precision.report.clone(),
+        ask_by: Some(super::read_back::ask_in_its_own_process),
         rebuild: flags.rebuild,
     })
 }
@@ -145,11 +146,11 @@ pub(super) fn read_names(path: &Path) -> Result<Vec<String>> {
     }
 }
 
-/// The target when none is named. GPU targets are not built yet, so it is the CPU either way, and that is said aloud.
+/// The target when none is named: the CPU, and that is said aloud.
 fn this_machine(terminal: &mut Terminal) -> Result<Platform> {
     let has_gpu = ["/dev/nvidia0", "/dev/nvhost-gpu", "/dev/nvmap"].iter().any(|node| Path::new(node).exists());
     let why = if has_gpu {
-        "this machine has an NVIDIA GPU, but engines for it cannot be built yet"
+        "none was named; this machine has an NVIDIA GPU: `--target` builds for it"
     } else {
         "no NVIDIA GPU was found on this machine"
     };

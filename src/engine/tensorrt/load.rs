@@ -1,6 +1,6 @@
 //! From a plan to an engine in service.
 
-use super::{LaneState, Staged, Stager, TensorRtEngine};
+use super::{LaneState, Places, Staged, Stager, TensorRtEngine};
 use crate::engine::candidates::CAP;
 use crate::engine::{ElementType, EngineInfo, InputSpec, Layout};
 use crate::error::{Error, ErrorKind, Result};
@@ -31,7 +31,8 @@ pub struct GpuOptions {
     pub largest_picture: Bytes,
     /// Runs that can be in flight at once; [`GpuOptions::AS_FITS`] leaves it to whoever runs the engine and loads 1.
     pub lanes: u32,
-    /// Whether the next pictures may be copied while a run is in flight: a second staging memory a lane.
+    /// Whether the next pictures may be copied while a run is in flight: a second staging memory a lane. Not on a GPU that shares
+    /// the host's memory, which has no bus to wait for.
     pub ahead: bool,
     /// GPU memory that the engine may take; `None`: 80 percent of the device's.
     pub budget: Option<Bytes>,
@@ -137,7 +138,8 @@ pub fn load(
     let deserialize = since.elapsed();
     let since = Instant::now();
     let input_tensor = check_input(plan.input, engine.tensors())?;
-    let layouts = lay_out(plan, &engine, options)?;
+    let ahead = options.ahead && !context.device().integrated;
+    let layouts = lay_out(plan, &engine, &GpuOptions { ahead, ..options.clone() })?;
     let end = layouts.last().map_or(0, |layout| layout.end);
     let arena = budget.reserve(end).map_err(|error| error.at("memory plan"))?;
     let kernels = Kernels::load(&context, input_tensor, element(&engine.tensors()[input_tensor])?)?;
@@ -178,6 +180,7 @@ pub fn load(
         threads: 0,
     };
     Ok(TensorRtEngine {
+        places: Places::new(lanes.len(), layouts.iter().all(|layout| layout.shape.ahead)),
         lanes,
         info,
         stager: Stager::new(),

@@ -7,6 +7,7 @@
 mod answers;
 mod check;
 mod load;
+mod places;
 mod stage;
 
 pub use check::{CheckLine, check_kernels};
@@ -18,6 +19,7 @@ use crate::ffi::cuda::{Budget, Context, DeviceFacts, MemoryInfo};
 use crate::ffi::lane::{DeviceTimes, Lane, LaneLayout};
 use crate::frame::{Frame, FrameTag};
 use crate::units::{Bytes, count32, milliseconds};
+use places::{Begins, Places};
 use stage::Stager;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +27,7 @@ use std::time::Duration;
 /// A plan in service. One thread owns it.
 pub struct TensorRtEngine {
     lanes: Vec<LaneState>,
+    places: Places,
     info: EngineInfo,
     stager: Stager,
     spare: Vec<Inference>,
@@ -52,7 +55,7 @@ struct Staged {
 }
 
 impl TensorRtEngine {
-    /// Number of lanes: runs that can be in flight at once.
+    /// Number of lanes: runs that the GPU can have at once.
     pub fn lanes(&self) -> usize {
         self.lanes.len()
     }
@@ -271,17 +274,36 @@ impl Engine for TensorRtEngine {
         self.collect(0, answers)
     }
 
+    /// One more than lanes with [`GpuOptions::ahead`]: the batch whose pictures are copied while the lanes run.
     fn lanes(&self) -> usize {
-        self.lanes.len()
+        self.places.count()
     }
 
-    fn begin(&mut self, lane: usize, frames: &[&Frame]) -> Result<()> {
-        self.stage(lane, frames)?;
-        self.submit(lane)
+    fn begin(&mut self, place: usize, frames: &[&Frame]) -> Result<()> {
+        let begins = self.places.begins(place)?;
+        match begins {
+            Begins::Run(lane) => {
+                self.stage(lane, frames)?;
+                self.submit(lane)?;
+            }
+            Begins::Ahead(lane) => {
+                self.stage(lane, frames)?;
+                self.send_ahead(lane)?;
+            }
+        }
+        self.places.began(place, begins);
+        Ok(())
     }
 
-    fn finish(&mut self, lane: usize, answers: &mut Vec<Inference>) -> Result<()> {
-        self.collect(lane, answers)
+    fn finish(&mut self, place: usize, answers: &mut Vec<Inference>) -> Result<()> {
+        let lane = self.places.finishes(place)?;
+        let collected = self.collect(lane, answers);
+        let lanes = &mut self.lanes;
+        self.places.goes_on(lane, || match lanes.get_mut(lane) {
+            Some(state) => state.lane.submit(),
+            None => Err(Error::unexpected(format!("found no lane {lane}"))),
+        });
+        collected
     }
 
     fn memory(&self) -> MemoryFigures {

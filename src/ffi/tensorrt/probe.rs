@@ -104,7 +104,8 @@ pub(super) struct Core {
     pub(super) path: PathBuf,
     pub(super) version: Version,
     pub(super) family: Family,
-    pub(super) create_builder: CreateFromLogger,
+    /// The lean runtime has none.
+    pub(super) create_builder: Option<CreateFromLogger>,
     pub(super) create_runtime: CreateFromLogger,
 }
 
@@ -147,7 +148,7 @@ pub(super) fn core(flavour: Flavour, search: &Search) -> Result<Core> {
     }
     Ok(Core {
         // SAFETY: `void* createInferBuilder_INTERNAL(void* logger, int32_t version)` in every family.
-        create_builder: unsafe { symbol(library, c"createInferBuilder_INTERNAL") }.map_err(place)?,
+        create_builder: unsafe { symbol(library, c"createInferBuilder_INTERNAL") }.ok(),
         // SAFETY: `void* createInferRuntime_INTERNAL(void* logger, int32_t version)` in every family.
         create_runtime: unsafe { symbol(library, c"createInferRuntime_INTERNAL") }.map_err(place)?,
         version,

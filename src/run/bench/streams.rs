@@ -205,7 +205,7 @@ impl Device {
 
     fn load(options: &BenchOptions, device: u32, bundle: &Bundle, queues: Vec<Receiver<Arc<Frame>>>) -> Result<Device> {
         let manifest = bundle.manifest();
-        let gpu = GpuOptions { device, lanes: 2, ..options.gpu.clone() };
+        let gpu = GpuOptions { device, lanes: 2, ahead: true, ..options.gpu.clone() };
         let engine = machine::load(bundle, manifest.thresholds.lowest_score(), &options.cpu, &gpu)?;
         Ok(Device {
             flights: vec![Vec::new(); engine.lanes()],

@@ -213,6 +213,7 @@ mod tests {
             tensors: vec![],
             memory: None,
             layers: None,
+            gate: None,
         }
     }
 

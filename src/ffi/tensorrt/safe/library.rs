@@ -95,9 +95,18 @@ impl Library {
 
     /// A new builder object, unchecked for null.
     pub(super) fn create_builder(&self) -> Result<Object> {
+        let Some(create) = self.core.create_builder else {
+            return Err(Error::machine_lacks(format!(
+                "found {} {} without a builder, expected one",
+                self.flavour().product(),
+                self.core.version
+            ))
+            .at(self.core.path.display())
+            .hint("this is the lean runtime, which only runs plans; install the whole TensorRT"));
+        };
         self.may_create()?;
         // SAFETY: the logger has this family's layout and is never freed; the driver was asked first where the factory needs it.
-        Ok(unsafe { (self.core.create_builder)(self.logger(), self.core.version.number()) })
+        Ok(unsafe { create(self.logger(), self.core.version.number()) })
     }
 
     /// A new runtime object, unchecked for null.

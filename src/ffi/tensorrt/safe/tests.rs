@@ -384,3 +384,16 @@ fn real_libraries_are_not_asked_without_a_driver() {
         }
     }
 }
+
+/// `libnvinfer_lean` under the name of the whole library.
+#[test]
+fn the_lean_runtime_reads_plans_and_says_that_it_builds_none() {
+    for library in LIBRARIES.into_iter().filter(|library| library.0 != Flavour::Rtx) {
+        let double = Double::new(library, &["LEAN"]);
+        assert!(Runtime::new(&double.library, None).is_ok(), "{library:?}");
+        let error = Builder::new(&double.library).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::MachineLacks);
+        assert!(error.message().contains("without a builder"), "{error}");
+        assert!(error.hint_text().unwrap().contains("lean runtime"), "{error}");
+    }
+}
