@@ -187,17 +187,34 @@ pub(super) fn prove_all(
     let mut slowest = Duration::ZERO;
     for index in 0..prover.len() {
         let (agreement, took) = prove_one(host, prover, index, limit, tick, learn)?;
-        worst.corner_px = worst.corner_px.max(agreement.corner_px);
-        worst.score = worst.score.max(agreement.score);
-        worst.exact = agreement.exact;
+        worst = worst.or_worse(agreement);
         slowest = slowest.max(took);
     }
     Ok((worst, slowest))
 }
 
-/// Asks for one known answer; what the comparison showed and how long the call took. The other slots of a batch get the known
-/// pictures that follow it: a slot that fails is seen, whichever it is.
+/// Asks every lane for one known answer; what the comparisons showed and how long the slowest call took. The other slots of a
+/// batch get the known pictures that follow it: a lane or a slot that fails is seen, whichever it is.
 pub(super) fn prove_one(
+    host: &mut Host,
+    prover: &mut Prover,
+    index: usize,
+    limit: Duration,
+    tick: &dyn Fn(),
+    learn: bool,
+) -> Result<(Agreement, Duration)> {
+    let mut worst = Agreement::default();
+    let mut slowest = Duration::ZERO;
+    for _ in 0..host.lanes() {
+        let (agreement, took) = prove_next_lane(host, prover, index, limit, tick, learn)?;
+        worst = worst.or_worse(agreement);
+        slowest = slowest.max(took);
+    }
+    Ok((worst, slowest))
+}
+
+/// The host gives calls with a floor of their own to its lanes in turn.
+fn prove_next_lane(
     host: &mut Host,
     prover: &mut Prover,
     index: usize,
@@ -228,9 +245,7 @@ pub(super) fn prove_one(
             0 => error,
             _ => Error::new(error.kind(), format!("slot {slot} of the batch: {}", error.message())),
         })?;
-        worst.corner_px = worst.corner_px.max(agreement.corner_px);
-        worst.score = worst.score.max(agreement.score);
-        worst.exact = agreement.exact;
+        worst = worst.or_worse(agreement);
     }
     Ok((worst, took))
 }

@@ -22,6 +22,7 @@ mod d03_other_tasks;
 mod d04_wrong_names;
 mod d07_box_flood;
 mod dynamic_export;
+mod every_lane_is_proved;
 mod false_alarms;
 mod fault_table;
 mod guard_simulated_day;

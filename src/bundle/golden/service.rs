@@ -32,6 +32,18 @@ pub struct Agreement {
     pub exact: bool,
 }
 
+impl Agreement {
+    /// The larger differences of both; compared as `other` was.
+    #[must_use]
+    pub fn or_worse(self, other: Agreement) -> Agreement {
+        Agreement {
+            corner_px: self.corner_px.max(other.corner_px),
+            score: self.score.max(other.score),
+            exact: other.exact,
+        }
+    }
+}
+
 /// The golden frames of one bundle in memory; clones share the pictures.
 #[derive(Debug, Clone)]
 pub struct Prover {

@@ -53,7 +53,10 @@ impl Bell {
 pub(super) struct Worker {
     engine: Box<dyn Engine>,
     usual_floor: f32,
-    free: Vec<usize>,
+    /// The one that has been free for longest comes first: two runs over one frame mostly get two lanes.
+    free: VecDeque<usize>,
+    /// The lane of the next run that is made alone.
+    turn: usize,
     flying: VecDeque<(usize, Ask)>,
     /// When the last run ended, or the first one of a row began.
     since: Instant,
@@ -68,7 +71,8 @@ impl Worker {
     pub(super) fn new(engine: Box<dyn Engine>, say: SyncSender<Said>, bell: Arc<Bell>) -> Self {
         Worker {
             usual_floor: engine.info().score_floor,
-            free: (0..engine.lanes().max(1)).rev().collect(),
+            free: (0..engine.lanes().max(1)).collect(),
+            turn: 0,
             flying: VecDeque::new(),
             since: Instant::now(),
             usual: Duration::ZERO,
@@ -125,7 +129,7 @@ impl Worker {
         if self.engine.lanes() <= 1 || ask.score_floor.is_some() {
             return self.land_all() && self.run_alone(ask);
         }
-        let Some(lane) = self.free.pop() else { return self.land() && self.start(ask) };
+        let Some(lane) = self.free.pop_front() else { return self.land() && self.start(ask) };
         if self.flying.is_empty() {
             self.since = Instant::now();
         }
@@ -136,7 +140,7 @@ impl Worker {
                 true
             }
             Err(error) => {
-                self.free.push(lane);
+                self.free.push_front(lane);
                 self.land_all() && self.failed(ask, error)
             }
         }
@@ -156,10 +160,11 @@ impl Worker {
         let Some((lane, ask)) = self.flying.pop_front() else { return true };
         self.answers.clear();
         let finished = self.engine.finish(lane, &mut self.answers);
-        self.free.push(lane);
+        self.free.push_back(lane);
         self.tell(ask, finished)
     }
 
+    /// With no lane in flight. Such runs take the lanes in turn: known answers prove them all.
     fn run_alone(&mut self, ask: Ask) -> bool {
         self.since = Instant::now();
         if let Some(score_floor) = ask.score_floor {
@@ -167,7 +172,14 @@ impl Worker {
         }
         self.answers.clear();
         let frames: Vec<&Frame> = ask.frames.iter().map(AsRef::as_ref).collect();
-        let ran = self.engine.infer(&frames, &mut self.answers);
+        let lanes = self.engine.lanes();
+        let ran = if lanes <= 1 {
+            self.engine.infer(&frames, &mut self.answers)
+        } else {
+            let lane = self.turn % lanes;
+            self.turn = (lane + 1) % lanes;
+            self.engine.begin(lane, &frames).and_then(|()| self.engine.finish(lane, &mut self.answers))
+        };
         if ask.score_floor.is_some() {
             self.engine.set_score_floor(self.usual_floor);
         }
