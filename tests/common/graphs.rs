@@ -170,6 +170,42 @@ pub(crate) fn with_convolutions(model: &[u8]) -> Vec<u8> {
     model.write_to_bytes().unwrap()
 }
 
+/// A concatenation between quantisations whose scales are halves, as INT8 for a GPU has them: the picture, twice, as `[1, 6, 4096]`.
+/// ONNX Runtime 1.32 joins the three to one operator that takes no half scales, and refuses its own graph.
+pub(crate) fn half_scales_around_a_concatenation() -> Vec<u8> {
+    let mut model = ModelProto::new();
+    model.ir_version = 9;
+    let mut opset = OperatorSetIdProto::new();
+    opset.version = 19;
+    model.opset_import.push(opset);
+    let graph = model.graph.mut_or_insert_default();
+    graph.name = "main_graph".into();
+    graph.input.push(value_info("images", Type::F32, &[1, 3, 64, 64]));
+    let mut scale = tensor("scale", &[], &[]);
+    scale.data_type = Type::F16 as i32;
+    scale.raw_data = half::f16::from_f32(1.0 / 127.0).to_le_bytes().to_vec();
+    graph.initializer.push(scale);
+    graph.initializer.push(int8_zero("zero_point"));
+    graph.initializer.push(integers("flat", &[1, 6, 4096]));
+    graph.node.push(cast("images", "left", Type::F16));
+    graph.node.push(node("Relu", &["left"], &["right"]));
+    let quantise = |graph: &mut onnx_protobuf::GraphProto, name: &str| {
+        let (low, back) = (format!("{name}_low"), format!("{name}_back"));
+        graph.node.push(node("QuantizeLinear", &[name, "scale", "zero_point"], &[&low]));
+        graph.node.push(node("DequantizeLinear", &[&low, "scale", "zero_point"], &[&back]));
+    };
+    quantise(graph, "left");
+    quantise(graph, "right");
+    let mut join = node("Concat", &["left_back", "right_back"], &["joined"]);
+    join.attribute.push(int_attribute("axis", 1));
+    graph.node.push(join);
+    quantise(graph, "joined");
+    graph.node.push(cast("joined_back", "float", Type::F32));
+    graph.node.push(node("Reshape", &["float", "flat"], &["output0"]));
+    graph.output.push(value_info("output0", Type::F32, &[1, 6, 4096]));
+    model.write_to_bytes().unwrap()
+}
+
 fn int_attribute(name: &str, value: i64) -> onnx_protobuf::AttributeProto {
     let mut attribute = onnx_protobuf::AttributeProto::new();
     attribute.name = name.into();

@@ -1,7 +1,7 @@
 //! `--fp16` and `--int8` on a small model: what comes out, what is refused.
 
 use crate::common::graphs;
-use crate::workbench::{Bench, model};
+use crate::workbench::{Bench, edge_build, edge_run, model};
 use onnx_protobuf::{Message, ModelProto};
 
 /// A bench whose `model.onnx` has one convolution that can be stored in 8 bits.
@@ -220,4 +220,31 @@ fn int8_for_a_gpu_computes_the_rest_in_half() {
         (&found["int8"], &found["f16"], judged.as_str()),
         (&1.into(), &2.into(), Some("graph in half arithmetic"))
     );
+}
+
+/// ONNX Runtime refuses such a graph (seen with 1.32): building and running go on with rten and say so; asked for alone, it is an error.
+#[test]
+fn a_graph_that_onnx_runtime_refuses_runs_on_rten_with_a_warning() {
+    let Some(library) = std::env::var_os("EDGE_ORT_LIB") else {
+        return crate::common::lacks("onnxruntime", "ONNX Runtime (EDGE_ORT_LIB)");
+    };
+    let bench = Bench::new();
+    bench.write("model.onnx", &graphs::half_scales_around_a_concatenation());
+    bench.pictures("val", 2);
+    let run = |program: &str, arguments: &[&str]| -> crate::workbench::Ran {
+        bench.command(std::path::Path::new(program), arguments).env("EDGE_ORT_LIB", &library).output().unwrap().into()
+    };
+    let build = ["model.onnx", "--names", "names.txt", "--target", "cpu", "--golden", "val", "-o", "x.edge"];
+    run(edge_build(), &[&build[..], &["--cpu-backend", "onnxruntime"]].concat())
+        .ends_with(3)
+        .says_one_error(&["QLinearConcat"]);
+    let built = run(edge_build(), &build).ends_with(0);
+    let start = ["--engine", "x.edge", "--source", "val", "--state", "state"];
+    let ran = run(edge_run(), &[&start[..], &["--output", "rows.jsonl"]].concat()).ends_with(0);
+    for people in [&built.people, &ran.people] {
+        assert!(people.contains("onnxruntime refused the model, rten runs it"), "{people}");
+        assert!(people.contains("rten 0."), "{people}");
+    }
+    let alone = [&start[..], &["--cpu-backend", "onnxruntime", "--output", "none.jsonl"]].concat();
+    run(edge_run(), &alone).ends_with(3).says_one_error(&["QLinearConcat"]);
 }

@@ -261,3 +261,33 @@ fn auto_takes_what_is_there() {
     assert!(engine.info().backend.starts_with(expected), "{}", engine.info().backend);
     assert!(engine.memory().allocated.0 > 0);
 }
+
+/// ONNX Runtime refuses half scales around a concatenation (seen with 1.32): rten runs the graph where either may.
+#[test]
+fn auto_falls_back_to_rten_for_half_scales_around_a_concatenation() {
+    let model = graphs::half_scales_around_a_concatenation();
+    let (input, layout) = (input(ElementType::F32, 64), raw_layout(2, 4096));
+    let scores = |backend: CpuBackend| {
+        let mut engine = open(&model, &input, &layout, &["a", "b"], backend).unwrap();
+        let mut answers = Vec::new();
+        engine.infer(&[&gray_frame(64)], &mut answers).unwrap();
+        let boxes = &answers[0].candidates.boxes;
+        assert!(!boxes.is_empty(), "the picture itself is the answer");
+        (engine.info().backend.clone(), boxes.iter().map(|found| found.score).fold(0.0, f32::max))
+    };
+    let (name, score) = scores(CpuBackend::Auto);
+    assert!((score - 90.0 / 255.0).abs() < 0.01, "{score}");
+    if all().len() > 1 {
+        let refused = open(&model, &input, &layout, &["a", "b"], CpuBackend::OnnxRuntime);
+        match refused {
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Refused);
+                assert!(error.to_string().contains("QLinearConcat"), "{error}");
+                assert!(name.starts_with("rten"), "{name}");
+                assert_eq!(scores(CpuBackend::Rten), (name, score));
+            }
+            // A version that takes it must answer alike.
+            Ok(_) => assert!((scores(CpuBackend::OnnxRuntime).1 - score).abs() < 0.01),
+        }
+    }
+}
