@@ -13,18 +13,51 @@ use crate::run::incident::export::export;
 use crate::run::incident::recording::Recording;
 use crate::run::incident::replay::{AskedTolerance, Outcome, Replay, Replayed, replay, short};
 use crate::run::incident::report::{FrameLine, Report};
-use crate::run::incident::{Listed, is_id, list};
+use crate::run::incident::{Listed, is_id, list, list_in};
 use crate::run::machine;
 use crate::units::Bytes;
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
+
+/// Where incidents lie.
+#[derive(Debug, Args)]
+pub(super) struct PlaceArgs {
+    #[command(flatten)]
+    state: StateArgs,
+    /// The folder of incidents itself, where edge-run was given one with `--incident-folder`
+    #[arg(long, value_name = "DIR", conflicts_with = "state")]
+    incident_folder: Option<PathBuf>,
+}
+
+impl PlaceArgs {
+    fn list(self) -> Result<(Vec<Listed>, Vec<String>)> {
+        match self.incident_folder {
+            Some(folder) if !folder.is_dir() => {
+                Err(Error::usage("found no such folder, expected one of incidents").at(folder.display()))
+            }
+            Some(folder) => Ok(list_in(&folder)),
+            None => list(&self.state.folder()?),
+        }
+    }
+
+    /// A name below the folder of incidents, or a path as it is.
+    fn of(self, incident: &str) -> Result<PathBuf> {
+        if !is_id(incident) || Path::new(incident).exists() {
+            return Ok(PathBuf::from(incident));
+        }
+        match self.incident_folder {
+            Some(folder) => Ok(folder.join(incident)),
+            None => Ok(self.state.folder()?.join(crate::run::incident::FOLDER).join(incident)),
+        }
+    }
+}
 
 #[derive(Debug, Subcommand)]
 pub(super) enum IncidentCommand {
     /// One line for each incident, oldest first
     List {
         #[command(flatten)]
-        state: StateArgs,
+        place: PlaceArgs,
         /// The reports as JSON
         #[arg(long)]
         json: bool,
@@ -34,7 +67,7 @@ pub(super) enum IncidentCommand {
         /// Its name, its folder or its zip
         incident: String,
         #[command(flatten)]
-        state: StateArgs,
+        place: PlaceArgs,
         /// Report and frames as JSON
         #[arg(long)]
         json: bool,
@@ -44,7 +77,7 @@ pub(super) enum IncidentCommand {
         /// Its name or its folder
         incident: String,
         #[command(flatten)]
-        state: StateArgs,
+        place: PlaceArgs,
         /// The zip to write
         #[arg(long, short, value_name = "FILE", default_value = "incident.zip")]
         output: PathBuf,
@@ -96,13 +129,13 @@ pub(super) struct ReplayArgs {
 /// When the state folder, the incident or the output fails.
 pub(super) fn incident(command: IncidentCommand, terminal: &mut Terminal) -> Result<()> {
     match command {
-        IncidentCommand::List { state, json } => list_all(state, json, terminal),
-        IncidentCommand::Show { incident, state, json } => {
-            let recording = Recording::open(&place_of(&incident, state)?)?;
+        IncidentCommand::List { place, json } => list_all(place, json, terminal),
+        IncidentCommand::Show { incident, place, json } => {
+            let recording = Recording::open(&place.of(&incident)?)?;
             if json { terminal.data(as_json(&recording)?) } else { show(&recording, terminal) }
         }
-        IncidentCommand::Export { incident, state, output, with_bundle, bundle } => {
-            let recording = Recording::open(&place_of(&incident, state)?)?;
+        IncidentCommand::Export { incident, place, output, with_bundle, bundle } => {
+            let recording = Recording::open(&place.of(&incident)?)?;
             let then = || PathBuf::from(&recording.report().engine.path);
             let bundle = bundle.or_else(|| with_bundle.then(then));
             if let Some(missing) = bundle.as_deref().filter(|bundle| !bundle.exists()) {
@@ -118,16 +151,8 @@ pub(super) fn incident(command: IncidentCommand, terminal: &mut Terminal) -> Res
     }
 }
 
-/// A name below the state folder, or a path as it is.
-fn place_of(incident: &str, state: StateArgs) -> Result<PathBuf> {
-    if !is_id(incident) || Path::new(incident).exists() {
-        return Ok(PathBuf::from(incident));
-    }
-    Ok(state.folder()?.join(crate::run::incident::FOLDER).join(incident))
-}
-
-fn list_all(state: StateArgs, json: bool, terminal: &mut Terminal) -> Result<()> {
-    let (incidents, broken) = list(&state.folder()?)?;
+fn list_all(place: PlaceArgs, json: bool, terminal: &mut Terminal) -> Result<()> {
+    let (incidents, broken) = place.list()?;
     for name in &broken {
         terminal.warn(format!("incident {name} cannot be read and was passed over"));
     }

@@ -1,5 +1,6 @@
-//! `edge.toml`: many streams on one bundle. Unknown keys are errors; `edge-run config example` prints a tested file.
+//! `edge.toml`: many streams. Unknown keys are errors; `edge-run config example` prints a tested file.
 
+use super::incident::IncidentSettings;
 use super::service::ServiceSettings;
 use crate::camera::CameraRequest;
 use crate::error::{Error, Result};
@@ -31,6 +32,8 @@ pub struct RunConfig {
     pub report: ReportConfig,
     /// How the run looks after itself.
     pub service: ServiceSettings,
+    /// What is kept of the frames around a fault.
+    pub incident: IncidentSettings,
     /// What the line can be changed over to, instead of one bundle.
     #[serde(rename = "product")]
     pub products: Vec<Product>,
@@ -233,6 +236,14 @@ mod tests {
         let keys = <ServiceSettings as clap::Args>::augment_args(clap::Command::new("keys"));
         for key in keys.get_arguments().map(|flag| flag.get_id().to_string()) {
             assert!(RunConfig::EXAMPLE.contains(&format!("{key} = ")), "{key}");
+        }
+        // And so are those of [incident].
+        let incident = IncidentSettings { folder: config.incident.folder.clone(), ..IncidentSettings::default() };
+        assert_eq!(config.incident.options().unwrap(), incident.options().unwrap());
+        let (_, section) = RunConfig::EXAMPLE.split_once("\n[incident]").unwrap();
+        let section = section.split("\n[").next().unwrap();
+        for key in ["deep_log", "folder", "frames_before", "frames_after", "space", "memory"] {
+            assert!(section.contains(&format!("{key} = ")), "{key}");
         }
     }
 

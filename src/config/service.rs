@@ -65,12 +65,12 @@ fn mode(text: &str) -> Result<GuardMode, String> {
     text.parse().map_err(|error: Error| error.message().to_owned())
 }
 
-fn bytes(text: &str) -> Result<Bytes, String> {
+pub(super) fn bytes(text: &str) -> Result<Bytes, String> {
     text.parse().map_err(|error: Error| error.message().to_owned())
 }
 
 /// `64MiB`, or a number of bytes.
-fn text_or_number<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D::Error> {
+pub(super) fn text_or_number<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Typed {
@@ -167,25 +167,12 @@ pub struct ServiceSettings {
     #[arg(long, value_name = "TIME", value_parser = span)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probation: Option<Span>,
-    /// Record every frame, not only those around faults; needs a state folder
-    #[arg(long)]
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub deep_log: bool,
-    /// Room for incidents in the state folder; the oldest are removed [default: 1GiB]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "text_or_number")]
-    pub incident_space: Option<Bytes>,
-    /// Memory for pictures of the last frames, and again for those that wait for the disk [default: 128MiB]
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "text_or_number")]
-    pub incident_memory: Option<Bytes>,
 }
 
 macro_rules! first_of {
     ($typed:ident, $file:ident, $($field:ident),+) => {
         ServiceSettings {
             watch: $typed.watch || $file.watch,
-            deep_log: $typed.deep_log || $file.deep_log,
             $($field: $typed.$field.or($file.$field),)+
         }
     };
@@ -216,9 +203,7 @@ impl ServiceSettings {
             memory_warm_up,
             shadow_frames,
             shadow_agreement,
-            probation,
-            incident_space,
-            incident_memory
+            probation
         )
     }
 
@@ -250,9 +235,6 @@ impl ServiceSettings {
         set(&mut options.reload.shadow_frames, self.shadow_frames);
         set(&mut options.reload.agreement, share("shadow-agreement", self.shadow_agreement)?);
         set(&mut options.reload.probation, self.probation.map(|span| span.0));
-        options.incidents.deep_log = self.deep_log;
-        set(&mut options.incidents.space, self.incident_space);
-        set(&mut options.incidents.memory, self.incident_memory);
         self.check(&options)?;
         Ok(options)
     }
@@ -279,7 +261,7 @@ impl ServiceSettings {
     }
 }
 
-fn set<T>(place: &mut T, value: Option<T>) {
+pub(super) fn set<T>(place: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *place = value;
     }
@@ -339,9 +321,6 @@ memory_warm_up = "60s"
 shadow_frames = 7
 shadow_agreement = 95.0
 probation = "10s"
-deep_log = true
-incident_space = "2GiB"
-incident_memory = 1000000
 "#;
 
     #[test]

@@ -15,7 +15,7 @@ use crate::camera::SourceInfo;
 use crate::error::Result;
 use crate::frame::StreamName;
 use crate::guard::Guard;
-use crate::sinks::http::{Board, Phase};
+use crate::sinks::http::Phase;
 use crate::sinks::row::EngineStamp;
 use crate::units::Bytes;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ pub(super) struct Common<'a> {
     pub(super) several: bool,
 }
 
-/// Loads, warms, proves.
+/// Loads, warms, proves engine number `index` of the run.
 ///
 /// # Errors
 /// Of the bundle, the engine, the known answers.
@@ -96,11 +96,12 @@ pub(super) fn bring_up<'a>(
     common: &Common<'a>,
     station: &'a Station,
     opened: Opened,
-    board: Arc<Board>,
+    index: usize,
     say: Say<'_>,
 ) -> Result<Bench<'a>> {
     let Opened { bundle, judging, mut shelf, product } = opened;
     let (source, options, manifest) = (&common.shared.source, &station.options, bundle.manifest());
+    let board = common.shared.board.of_engine(index);
     board.set_phase(Phase::Proving);
     // Engines come up one after the other; the whole run is alive meanwhile.
     let tick = || common.shared.board.heartbeat();
@@ -109,7 +110,10 @@ pub(super) fn bring_up<'a>(
     say(&ready.line(common.since));
     shelf.fill(options, source, device, ready.host.memory().reserved, &tick, say)?;
     let device_stamp = service::device_stamp(&**source, device);
-    let stamp = EngineStamp { product: judging.product.clone(), device: device_stamp, ..ready.stamp() };
+    let label: Option<Arc<str>> = common.several.then(|| station.name.as_str().into());
+    let (product_id, label_of) = (judging.product.clone(), label.clone());
+    let stamp = EngineStamp { product: product_id, device: device_stamp, label: label_of, ..ready.stamp() };
+    board.name_engine(stamp.label());
     let present = Present::new(stamp, Some(ready.proved_at), judging.rule.is_some());
     let mut streams = Vec::new();
     for (lane, stream) in options.streams.iter().enumerate() {
@@ -128,7 +132,9 @@ pub(super) fn bring_up<'a>(
         streams.push(place);
     }
     let lanes = station.lanes.as_slice().into();
-    let shared = Shared { options, board, present: Arc::clone(&present), lanes, ..common.shared.clone() };
+    let recorder = common.shared.recorder.of_engine(index);
+    let shared =
+        Shared { options, board, present: Arc::clone(&present), lanes, label, recorder, ..common.shared.clone() };
     let inspector = Inspector::new(Parts {
         host: ready.host,
         call_limit: ready.call_limit,

@@ -129,14 +129,14 @@ impl<'b> Desk<'_, 'b> {
         let mut gravest: Option<Alarm> = None;
         for answer in answers {
             let frame = self.for_shadow(&answer);
-            let lane = answer.lane;
+            let (lane, told) = (answer.lane, answer.told);
             self.outcome.unreadable += u64::from(matches!(answer.work.picture, Sight::Unreadable(_)));
             let (row, alarm) = self.inspector.finish(answer);
             if alarm.as_ref().is_some_and(|alarm| alarm.cause.is_some()) {
                 self.shared.board.set_phase(Phase::Fault);
             }
             *self.outcome.results.entry(row.trust).or_default() += 1;
-            self.service.note(&row);
+            self.service.note(&row, told);
             self.cameras().note(lane, &row);
             let trusted = row.trust != Trust::Fault;
             self.rows.put(row, self.deliveries[lane] == Delivery::Every);

@@ -182,7 +182,7 @@ impl Inspector {
     }
 
     fn count_batch(&self, frames: usize, closed: Closed) {
-        let labels = Labels::engine(&self.stamp.bundle);
+        let labels = Labels::engine(self.stamp.label());
         self.telemetry.count(Metric::Batches, labels.because(closed.name()));
         self.telemetry.counter(Metric::BatchFrames, labels).add(count(frames));
         let fill = self.telemetry.gauge(Metric::BatchFill, labels);
@@ -197,7 +197,7 @@ impl Inspector {
         let answers = self.flights.collect(&mut self.host, self.call_limit)?;
         let failed = |answer: &Answer| matches!(answer.said, Some(Err(Trouble::Failed(_) | Trouble::Stuck(_))));
         if answers.iter().any(failed) {
-            self.telemetry.count(Metric::EngineErrors, Labels::engine(&self.stamp.bundle));
+            self.telemetry.count(Metric::EngineErrors, Labels::engine(self.stamp.label()));
         }
         Some(answers)
     }

@@ -182,19 +182,20 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
     let deadlines = station_of.iter().map(|&station| rule_of(station).and_then(Rule::deadline));
     let clerk = Arc::new(Clerk::with_deadlines(names.clone(), deadlines.collect()));
     let outlet = outlet::Outlet::open(&options.output, live, triggered, &board, &telemetry, say)?;
-    let recorder =
-        Recorder::start(options.service.incidents, options.service.state.as_deref(), &names, &board, &telemetry)?;
+    let (incidents, state_folder) = (options.service.incidents.clone(), options.service.state.as_deref());
+    let incident_folder = incidents.folder.as_deref().map(StateFolder::take_for_incidents).transpose()?;
+    let recorder = Recorder::start(incidents, state_folder, (&names, &station_of), &board, &telemetry)?;
     let present = Present::unknown();
     let baselines = Baselines::new(options.service.state.as_deref(), options.service.guard, options.streams.len());
     let stop = stop.clone();
     let lanes = (0..names.len()).collect();
-    let shared = Shared { options, source, telemetry, board, stop, present, clerk, lanes, recorder, baselines };
+    let shared =
+        Shared { options, source, telemetry, board, stop, present, clerk, lanes, label: None, recorder, baselines };
     let streams = bring_up::Streams { names: &names, infos: &infos };
     let common = bring_up::Common { shared: shared.clone(), streams, since, several: stations.len() > 1 };
     let mut benches = Vec::new();
     for (index, (station, opened)) in stations.iter().zip(opened_bundles).enumerate() {
-        let board = shared.board.of_engine(index);
-        let bench = bring_up::bring_up(&common, station, opened, board, say);
+        let bench = bring_up::bring_up(&common, station, opened, index, say);
         benches.push(bench.map_err(|error| error.at(station.options.bundle.display()))?);
     }
     if live {
@@ -204,7 +205,7 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
     let presents = station_of.iter().map(|&station| Arc::clone(&benches[station].shared.present)).collect();
     let run = Run { shared, names: names.clone(), presents, station_of, source_failed: Arc::default() };
     let outcome = run.until_the_end(benches, opened, outlet);
-    drop(state);
+    drop((state, incident_folder));
     outcome
 }
 
@@ -296,6 +297,8 @@ struct Shared<'a> {
     clerk: Arc<Clerk>,
     /// The streams that are answered; of one bundle its own.
     lanes: Arc<[usize]>,
+    /// What pages and metrics call the engine, where there are several.
+    label: Option<Arc<str>>,
     recorder: Arc<Recorder>,
     baselines: Arc<Baselines>,
 }

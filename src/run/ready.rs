@@ -154,6 +154,7 @@ impl Ready {
             classes: Arc::clone(&self.host.info().classes),
             device: None,
             product: None,
+            label: None,
         }
     }
 }

@@ -61,6 +61,8 @@ pub(super) struct Service<'a> {
     clerk: Arc<Clerk>,
     /// The streams that this engine answers.
     lanes: Arc<[usize]>,
+    /// What pages and metrics call it, where a run has several bundles.
+    label: Option<Arc<str>>,
     recorder: Arc<Recorder>,
     memory: MemoryWatch,
     reloader: Reloader,
@@ -104,6 +106,7 @@ impl<'a> Service<'a> {
             incidents: Vec::new(),
             clerk: Arc::clone(&shared.clerk),
             lanes: Arc::clone(&shared.lanes),
+            label: shared.label.clone(),
             memory: MemoryWatch::new(options.service.memory, Arc::clone(&shared.telemetry), kinds),
             recorder: Arc::clone(&shared.recorder),
             reloader: Reloader::new(&ready.shelf),
@@ -167,10 +170,10 @@ impl<'a> Service<'a> {
         self.known.due_in(Instant::now())
     }
 
-    /// A result went out.
-    pub(super) fn note(&mut self, row: &Row) {
+    /// A result went out. `told`: what its engine did to it is known, see [`Answer::told`](crate::run::inspector::Answer).
+    pub(super) fn note(&mut self, row: &Row, told: bool) {
         self.ledger.note(row);
-        self.recorder.row(row);
+        self.recorder.row(row, told);
     }
 
     /// A counter that appears with its first event is seen by no `increase()`.
@@ -253,7 +256,7 @@ impl<'a> Service<'a> {
     }
 
     fn labels(&self) -> Labels<'_> {
-        Labels::engine(&self.bundle.manifest().name)
+        Labels::engine(self.label.as_deref().unwrap_or(&self.bundle.manifest().name))
     }
 }
 

@@ -29,7 +29,7 @@ struct StreamMetrics {
 }
 
 struct EngineMetrics {
-    bundle: String,
+    label: String,
     stages: [Histogram; 4],
     memory: [Gauge; 3],
     errors: Counter,
@@ -50,9 +50,9 @@ impl RowMetrics {
         &mut self.streams[position]
     }
 
-    fn engine(&mut self, bundle: &str) -> &EngineMetrics {
-        let position = self.engines.iter().position(|engine| engine.bundle == bundle).unwrap_or_else(|| {
-            self.engines.push(EngineMetrics::new(&self.telemetry, bundle));
+    fn engine(&mut self, label: &str) -> &EngineMetrics {
+        let position = self.engines.iter().position(|engine| engine.label == label).unwrap_or_else(|| {
+            self.engines.push(EngineMetrics::new(&self.telemetry, label));
             self.engines.len() - 1
         });
         &self.engines[position]
@@ -75,10 +75,10 @@ impl StreamMetrics {
 }
 
 impl EngineMetrics {
-    fn new(telemetry: &Telemetry, bundle: &str) -> Self {
-        let labels = Labels::engine(bundle);
+    fn new(telemetry: &Telemetry, label: &str) -> Self {
+        let labels = Labels::engine(label);
         EngineMetrics {
-            bundle: bundle.to_owned(),
+            label: label.to_owned(),
             stages: [Metric::Preprocess, Metric::Transfer, Metric::Inference, Metric::Postprocess]
                 .map(|metric| telemetry.histogram(metric, labels)),
             memory: [Metric::MemoryAllocated, Metric::MemoryPeak, Metric::MemoryReserved]
@@ -127,7 +127,7 @@ impl Sink for RowMetrics {
         stream.age.observe_ms(row.age_ms);
         count_reasons(&telemetry, Metric::GuardReasons, &row.stream, &row.reasons, &mut stream.reasons);
         count_reasons(&telemetry, Metric::GuardObserved, &row.stream, &row.observed, &mut stream.observed);
-        let engine = self.engine(&row.engine.bundle);
+        let engine = self.engine(row.engine.label());
         if row.reasons.contains(&Reason::EngineError) {
             engine.errors.increment();
         } else if row.timings.inference_ms > 0.0 {
@@ -180,5 +180,10 @@ mod tests {
         assert_eq!(total(Metric::GuardObserved, stream.because("blurred")), 1);
         assert_eq!(total(Metric::Detections, stream), 2, "boxes of a fault do not count");
         assert!(telemetry.to_prometheus().contains("edge_memory_peak_bytes{engine=\"line1\"} 20"));
+        let labelled = crate::sinks::row::EngineStamp { label: Some("left".into()), ..(*row().engine).clone() };
+        sink.put(&Row { engine: Arc::new(labelled), ..row() }).unwrap();
+        let text = telemetry.to_prometheus();
+        let series = text.lines().filter(|line| line.starts_with("edge_memory_peak_bytes{")).collect::<Vec<_>>();
+        assert_eq!(series.len(), 2, "two engines whose bundles have one name: {series:?}");
     }
 }

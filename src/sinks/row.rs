@@ -69,6 +69,8 @@ pub struct EngineStamp {
     pub device: Option<String>,
     /// The product that is inspected, where the configuration has several.
     pub product: Option<Arc<str>>,
+    /// What pages and metrics call the engine, where a run has several bundles; not part of the JSON line.
+    pub label: Option<Arc<str>>,
 }
 
 impl Row {
@@ -118,6 +120,11 @@ impl Row {
 }
 
 impl EngineStamp {
+    /// What pages and metrics call the engine: the bundle's name, and with several bundles what tells them apart.
+    pub fn label(&self) -> &str {
+        self.label.as_deref().unwrap_or(&self.bundle)
+    }
+
     /// The name of a class; empty for an id that the model does not have.
     pub fn class_name(&self, class_id: u32) -> &str {
         self.classes.get(index(class_id)).map_or("", String::as_str)
@@ -250,6 +257,7 @@ pub(crate) mod tests {
                 classes: vec!["open".to_owned(), "short \"x\"".to_owned()].into(),
                 device: None,
                 product: None,
+                label: None,
             }),
             frame: None,
         }

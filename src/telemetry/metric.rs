@@ -97,7 +97,7 @@ metrics! {
     MemoryUsed, "edge_memory_used_bytes", Gauge, ["reason"], "Memory in use by all programs, of the machine and of each device.";
     MemoryTotal, "edge_memory_total_bytes", Gauge, ["reason"], "Memory in all, of the machine and of each device.";
     MemoryAlarms, "edge_memory_alarms_total", Counter, ["reason"], "Alarms of the memory watch: machine, each device, or growth of this process.";
-    StandbysReady, "edge_standbys_ready", Gauge, [], "Engines that stand by on other devices, warm and proved.";
+    StandbysReady, "edge_standbys_ready", Gauge, ["engine"], "Engines that stand by on other devices, warm and proved.";
     StandbyProofs, "edge_standby_proofs_total", Counter, ["reason"], "Known answers asked of engines that stand by: passed, failed.";
     DeviceChanges, "edge_device_changes_total", Counter, ["reason"], "Times another device went on, by the device that did.";
     DeviceErrors, "edge_device_errors_total", Counter, ["reason"], "What the driver reports of devices: ecc_uncorrected, xid.";

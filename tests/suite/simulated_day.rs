@@ -114,9 +114,10 @@ impl Day {
             classes: Arc::clone(&host.info().classes),
             device: None,
             product: None,
+            label: None,
         };
         let (board, telemetry) = (Board::new(Vec::new()), Telemetry::new());
-        let recorder = Recorder::start(IncidentOptions::default(), None, &[], &board, &telemetry).unwrap();
+        let recorder = Recorder::start(IncidentOptions::default(), None, (&[], &[]), &board, &telemetry).unwrap();
         let inspector = Inspector::new(Parts {
             host,
             call_limit: Duration::from_secs(60),

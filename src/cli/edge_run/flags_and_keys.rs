@@ -54,6 +54,7 @@ fn every_flag_is_a_key_or_for_one_run_alone() {
     };
     let shared: BTreeSet<String> = fields(<crate::config::ServiceSettings as clap::Args>::augment_args)
         .union(&fields(<crate::camera::CameraRequest as clap::Args>::augment_args))
+        .chain(&fields(<crate::config::IncidentSettings as clap::Args>::augment_args))
         .cloned()
         .collect();
     for flag in Typed::command().get_arguments().map(|flag| flag.get_id().to_string()) {

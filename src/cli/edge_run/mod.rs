@@ -17,6 +17,7 @@ use crate::cli::product::{self, ProductArgs};
 use crate::cli::sample::SampleBundle;
 use crate::cli::service::{self, StateArgs, UnprovenCommand};
 use crate::cli::{StopRequest, Terminal};
+use crate::config::IncidentSettings;
 use crate::config::run::{CpuConfig, OutputConfig, RunConfig};
 use crate::config::service::{ServiceSettings, Span};
 use crate::engine::cpu::{CpuBackend, CpuOptions};
@@ -176,6 +177,8 @@ struct RunArgs {
     batch: BatchFlags,
     #[command(flatten, next_help_heading = "Service")]
     service: ServiceSettings,
+    #[command(flatten, next_help_heading = "Incidents")]
+    incident: IncidentSettings,
     #[command(flatten, next_help_heading = "GPU")]
     gpu: GpuFlags,
     /// Write the truth of the simulated line as JSON lines
@@ -238,6 +241,7 @@ fn check_config(file: &Path, terminal: &mut Terminal) -> Result<()> {
         terminal.data(format!("stream {}: {:?}\n", stream.name, stream.spec.place))?;
     }
     config.service.options().map_err(|error| error.at(file.display()))?;
+    config.incident.options().map_err(|error| error.at(file.display()))?;
     terminal.data(format!("{}: valid\n", file.display()))
 }
 
@@ -325,6 +329,7 @@ fn checked(typed: RunArgs) -> Result<(Options, Option<SampleBundle>)> {
     };
     let trust = settings.trust.as_deref().map(PublicKey::read).transpose()?;
     let mut service = look_after(settings)?;
+    service.incidents = typed.incident.or(config.incident).options()?;
     service.products.list = config.products;
     service.products.first = typed.product;
     service.devices = typed.gpu.devices(&config.gpu);

@@ -31,26 +31,31 @@ mod tests;
 
 pub use differ::Tolerance;
 pub use recorder::Recorder;
-pub use shelf::{Listed, list};
+pub use shelf::{Listed, list, list_in};
 
 use crate::units::Bytes;
+use std::path::{Path, PathBuf};
 
 /// Name of the folder of incidents in the state folder.
 pub const FOLDER: &str = "incidents";
-/// Frames kept of each stream before a fault.
-pub const BEFORE: usize = 25;
-/// Frames recorded of each stream from the fault on, its own frame included.
-pub const AFTER: u32 = 25;
+/// Name of the file that says that a process writes into a folder of incidents.
+pub const LOCK: &str = ".lock";
 /// Frames of one part of a log that was asked for.
 pub const ASKED: u32 = 100;
 /// Most frames that one request may ask for.
 pub const MOST_ASKED: u32 = 1000;
 
 /// How incidents are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IncidentOptions {
     /// Every frame is recorded, not only those around faults.
     pub deep_log: bool,
+    /// Where incidents lie; `None`: in the state folder.
+    pub folder: Option<PathBuf>,
+    /// Frames kept of each stream before a fault.
+    pub frames_before: usize,
+    /// Frames recorded of each stream from the fault on, its own frame included.
+    pub frames_after: u32,
     /// Most room for incidents on the disk; the oldest are removed.
     pub space: Bytes,
     /// Most memory for pictures in the ring, and again as much for those that wait to be written.
@@ -59,7 +64,24 @@ pub struct IncidentOptions {
 
 impl Default for IncidentOptions {
     fn default() -> Self {
-        IncidentOptions { deep_log: false, space: Bytes::gib(1), memory: Bytes::mib(128) }
+        IncidentOptions {
+            deep_log: false,
+            folder: None,
+            frames_before: 25,
+            frames_after: 25,
+            space: Bytes::gib(1),
+            memory: Bytes::mib(128),
+        }
+    }
+}
+
+impl IncidentOptions {
+    /// Most frames before a fault, and from it on.
+    pub const MOST_FRAMES: u32 = 250;
+
+    /// Where incidents are written, if anywhere.
+    pub fn folder_in(&self, state: Option<&Path>) -> Option<PathBuf> {
+        self.folder.clone().or_else(|| Some(state?.join(FOLDER)))
     }
 }
 

@@ -1,12 +1,13 @@
 //! What begins and ends an incident. Called once a frame by the loop over captures, and by the service between frames.
 
 mod service;
+mod state;
 pub(super) mod words;
 
-use super::report::{EngineFacts, EventLine, Report, SCHEMA, time_text};
+use super::report::{EngineFacts, Report, SCHEMA, time_text};
 use super::ring::{Lane, Shot};
 use super::writer::{Note, Writer};
-use super::{AFTER, ASKED, FOLDER, IncidentOptions, MOST_ASKED, shelf};
+use super::{ASKED, IncidentOptions, MOST_ASKED, shelf};
 use crate::bundle::Bundle;
 use crate::detections::Detection;
 use crate::engine::Inference;
@@ -18,7 +19,7 @@ use crate::sinks::http::Board;
 use crate::sinks::row::{EngineStamp, Row};
 use crate::telemetry::{Labels, Metric, Telemetry};
 use crate::units::{count, milliseconds};
-use std::collections::VecDeque;
+use state::{Lasting, Log, Open, State};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,76 +39,44 @@ const APART: Duration = Duration::from_secs(10);
 /// The reason of a log that was asked for.
 const REQUESTED: &str = "asked";
 
-/// Records frames and writes incidents down; shared by the inspector, the service and the HTTP side.
+/// Records frames and writes incidents down; shared by the inspector, the service and the HTTP side. [`Recorder::of_engine`]
+/// is the same one as one of several engines uses it.
 pub struct Recorder {
+    shared: Arc<Shared>,
+    /// The engine whose alarms and steps come in here.
+    engine: usize,
+}
+
+struct Shared {
     state: Mutex<State>,
-    /// Whether frames are recorded: there is a state folder.
+    /// Whether frames are recorded: there is a folder for incidents.
     records: AtomicBool,
     board: Arc<Board>,
     telemetry: Arc<Telemetry>,
 }
 
-struct State {
-    options: IncidentOptions,
-    lanes: Vec<Lane>,
-    pending: Vec<Shot>,
-    spare: Vec<Shot>,
-    events: VecDeque<EventLine>,
-    engine: Option<(EngineFacts, Arc<[u8]>)>,
-    open: Option<Open>,
-    /// Incidents that are closed and not over: they end with the first good frame of their lane.
-    lasting: Vec<Lasting>,
-    writer: Option<Writer>,
-    ids: u64,
-    last: Option<(String, Instant)>,
-    spent: Duration,
-    recorded: u64,
-}
-
-struct Open {
-    report: Report,
-    since: Instant,
-    /// Frames still to be recorded, by lane; `None`: not part of it.
-    left: Vec<Option<u32>>,
-    /// The lane whose first good frame ends it; `None`: the service says when it is over.
-    ends_with: Option<usize>,
-    over: bool,
-}
-
-impl Open {
-    /// Whether `row` is of a frame that was at the engine when that was repaired: part of this incident, not a new one.
-    fn is_older_than_its_repair(&self, row: &Row, reason: Reason) -> bool {
-        let repaired = self.report.recovered_after_ms.filter(|_| self.over && reason.side() == Side::Engine);
-        repaired.is_some_and(|after_ms| row.age_ms >= milliseconds(self.since.elapsed()) - after_ms)
-    }
-}
-
-struct Lasting {
-    report: Report,
-    since: Instant,
-    lane: usize,
-}
-
 impl Recorder {
-    /// A recorder for these streams. With a state folder it has a thread that writes; without one only the page hears of
-    /// incidents.
+    /// A recorder for these streams, each answered by the engine whose number stands at its place in `engine_of`. With a
+    /// folder for incidents (of its own, or in the state folder) it has a thread that writes; without one only the page hears
+    /// of incidents.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Output`] when the folder cannot be made.
     pub fn start(
         options: IncidentOptions,
         state: Option<&Path>,
-        streams: &[StreamName],
+        (streams, engine_of): (&[StreamName], &[usize]),
         board: &Arc<Board>,
         telemetry: &Arc<Telemetry>,
     ) -> Result<Arc<Self>> {
-        if options.deep_log && state.is_none() {
-            return Err(Error::usage("`--deep-log` needs a folder to write to, found none")
-                .hint("name one that outlives the run: `--state DIR`"));
+        let folder = options.folder_in(state);
+        if options.deep_log && folder.is_none() {
+            return Err(Error::usage("`--deep-log` needs a folder to write to, found none").hint(
+                "name one that outlives the run: `--state DIR`, or `--incident-folder DIR` for incidents alone",
+            ));
         }
-        let writer = match state {
-            Some(state) => {
-                let folder = state.join(FOLDER);
+        let writer = match folder {
+            Some(folder) => {
                 board.keep_incidents_in(&folder);
                 let shelf = shelf::Shelf::open(&folder, options.space)?;
                 shelf.reports().iter().rev().take(Board::INCIDENTS).rev().for_each(|report| {
@@ -123,42 +92,56 @@ impl Recorder {
             telemetry.counter(Metric::Incidents, Labels::reason(reason));
         });
         let share = options.memory.0 / count(streams.len().max(1));
-        Ok(Arc::new(Recorder {
-            records: AtomicBool::new(writer.is_some()),
-            state: Mutex::new(State {
-                options,
-                lanes: streams.iter().map(|name| Lane::new(Arc::clone(name), share, writer.is_some())).collect(),
-                pending: Vec::with_capacity(MOST_PENDING),
-                spare: Vec::new(),
-                events: VecDeque::with_capacity(EVENTS_BEFORE),
-                engine: None,
-                open: None,
-                lasting: Vec::new(),
-                writer,
-                ids: 0,
-                last: None,
-                spent: Duration::ZERO,
-                recorded: 0,
-            }),
+        let slots = if writer.is_some() { options.frames_before } else { 0 };
+        let engines = engine_of.iter().max().map_or(1, |most| most + 1);
+        let state = State {
+            options,
+            lanes: streams.iter().map(|name| Lane::new(Arc::clone(name), share, slots)).collect(),
+            engine_of: engine_of.to_vec(),
+            engines: (0..engines).map(|_| Log::default()).collect(),
+            pending: Vec::with_capacity(MOST_PENDING),
+            spare: Vec::new(),
+            lasting: Vec::new(),
+            ids: 0,
+            spent: Duration::ZERO,
+            recorded: 0,
+            writer,
+        };
+        let shared = Shared {
+            records: AtomicBool::new(state.writer.is_some()),
+            state: Mutex::new(state),
             board: Arc::clone(board),
             telemetry: Arc::clone(telemetry),
-        }))
+        };
+        Ok(Arc::new(Recorder { shared: Arc::new(shared), engine: 0 }))
+    }
+
+    /// The same recorder for the engine with this number: alarms, steps and events are those of that engine.
+    pub fn of_engine(&self, engine: usize) -> Arc<Self> {
+        Arc::new(Recorder { shared: Arc::clone(&self.shared), engine })
     }
 
     /// The line for people about where incidents go.
     pub fn line(&self) -> String {
         let state = self.lock();
         if state.writer.is_some() {
-            let (space, memory) = (state.options.space, state.options.memory);
+            let IncidentOptions { space, memory, frames_before, frames_after, .. } = &state.options;
+            let place = state.options.folder.as_ref();
+            let place = place.map_or_else(|| "the state folder".to_owned(), |folder| folder.display().to_string());
             return format!(
-                "incidents: kept in the state folder, at most {space}; up to {memory} of pictures in memory"
+                "incidents: {frames_before} frames before a fault and {frames_after} from it on, kept in {place}, at most \
+                 {space}; up to {memory} of pictures in memory"
             );
         }
         "incidents: not written down, because there is no state folder (`--state DIR`)".to_owned()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn log<'a>(&self, state: &'a mut State) -> Option<&'a mut Log> {
+        state.engines.get_mut(self.engine)
     }
 
     /// Which engine answers from now on.
@@ -172,11 +155,12 @@ impl Recorder {
             device: count(device),
             score_floor,
         };
-        if state.engine.as_ref().is_some_and(|(before, _)| *before != facts) {
+        let Some(log) = self.log(&mut state) else { return };
+        if log.facts.as_ref().is_some_and(|(before, _)| *before != facts) {
             let text = format!("{} {} on {}, device {device}", facts.bundle, facts.sha256, facts.backend);
-            state.event("engine", &text);
+            log.event("engine", &text);
         }
-        state.engine = Some((facts, bundle.manifest_bytes().into()));
+        log.facts = Some((facts, bundle.manifest_bytes().into()));
     }
 
     /// The engine has answered `frame`, or has not: called before the answer's buffers are used again.
@@ -187,7 +171,7 @@ impl Recorder {
         answer: Result<&Inference, &str>,
         detections: &[Detection],
     ) {
-        if !self.records.load(Ordering::Relaxed) {
+        if !self.shared.records.load(Ordering::Relaxed) {
             return;
         }
         let since = Instant::now();
@@ -202,18 +186,18 @@ impl Recorder {
         state.spent += since.elapsed();
     }
 
-    /// A row goes out.
-    pub fn row(&self, row: &Row) {
+    /// A row goes out. `told`: its frame was at the engine when that was repaired, so what the engine did to it is known.
+    pub fn row(&self, row: &Row, told: bool) {
         let since = Instant::now();
         let mut state = self.lock();
         let state = &mut *state;
         let Some(lane) = state.lanes.iter().position(|lane| lane.name == row.stream) else { return };
         if state.writer.is_none() {
-            self.look(state, lane, row, None);
+            self.look(state, lane, (row, told), None);
             return;
         }
-        let shot = state.shot_of(row);
-        self.look(state, lane, row, Some(&shot));
+        let shot = state.shot_of(row, lane);
+        self.look(state, lane, (row, told), Some(&shot));
         let spare = state.lanes[lane].swap(shot);
         if state.spare.len() < MOST_PENDING {
             state.spare.push(spare);
@@ -223,40 +207,49 @@ impl Recorder {
     }
 
     /// What this row begins, carries on or ends.
-    fn look(&self, state: &mut State, lane: usize, row: &Row, shot: Option<&Shot>) {
+    fn look(&self, state: &mut State, lane: usize, (row, told): (&Row, bool), shot: Option<&Shot>) {
+        let engine = state.engine_of.get(lane).copied().unwrap_or(0);
         // A frame that is set aside because the line makes another product is no incident.
         let fault = row.trust == Trust::Fault && row.reasons != [Reason::Changeover];
-        let begins = fault && state.lanes[lane].well;
-        state.lanes[lane].well = !fault;
+        let reason = first_reason(row);
+        // Part of the incident that was repaired while this frame was in flight: no news of the stream.
+        let known = fault && told && reason.side() == Side::Engine;
+        let begins = fault && !known && state.lanes[lane].well;
+        if !known {
+            state.lanes[lane].well = !fault;
+        }
         if !fault {
             self.good_frame(state, lane);
         }
-        let reason = first_reason(row);
-        let again = state.last.as_ref().is_some_and(|(last, at)| *last == reason.name() && at.elapsed() < APART);
-        let late = state.open.as_ref().is_some_and(|open| open.is_older_than_its_repair(row, reason));
-        let is_new = begins && !again && !late;
+        let log = &state.engines[engine];
+        let again = log.last.as_ref().is_some_and(|(last, at)| *last == reason.name() && at.elapsed() < APART);
+        let is_new = begins && !again;
         let gives_way = |open: &Open| open.since.elapsed() > OPEN_FOR || (is_new && open.over);
-        if state.open.as_ref().is_some_and(gives_way) {
-            self.close(state, true);
+        if log.open.as_ref().is_some_and(gives_way) {
+            self.close(state, engine, true);
         }
-        if state.open.is_none() && is_new {
+        let open = state.engines[engine].open.is_some();
+        if !open && is_new {
             let number = row.number.map_or_else(String::new, |number| format!(", frame {number}"));
             let what = format!("stream {}{number}: {}", row.stream, reason.name());
-            self.open(state, reason.name(), &what, (lane, reason.side() == Side::Engine), AFTER);
-        } else if state.open.is_none() && state.options.deep_log {
-            self.open(state, REQUESTED, "every frame is recorded (`--deep-log`)", (lane, true), ASKED);
+            let frames = state.options.frames_after;
+            self.open(state, engine, reason.name(), &what, (Some(lane), reason.side() == Side::Engine), frames);
+        } else if !open && state.options.deep_log {
+            let what = "every frame is recorded (`--deep-log`)";
+            self.open(state, engine, REQUESTED, what, (Some(lane), true), ASKED);
         }
-        self.record(state, lane, begins, shot);
+        self.record(state, (engine, lane), begins, shot);
     }
 
     /// Hands this frame to the incident that is open, and closes it with its last one.
-    fn record(&self, state: &mut State, lane: usize, begins: bool, shot: Option<&Shot>) {
-        let (writer, lanes) = (&state.writer, &state.lanes);
-        let Some(open) = &mut state.open else { return };
-        let put = |shot: &Shot| writer.iter().for_each(|writer| writer.put(shot));
+    fn record(&self, state: &mut State, (engine, lane): (usize, usize), begins: bool, shot: Option<&Shot>) {
+        let (writer, lanes, after) = (&state.writer, &state.lanes, state.options.frames_after);
+        let Some(open) = &mut state.engines[engine].open else { return };
+        let id = Arc::clone(&open.id);
+        let put = |shot: &Shot| writer.iter().for_each(|writer| writer.put(&id, shot));
         // A stream that goes wrong while another one's incident is open becomes part of it.
         if begins && open.left[lane].is_none() {
-            open.left[lane] = Some(AFTER);
+            open.left[lane] = Some(after);
             open.report.streams.push(lanes[lane].name.to_string());
             lanes[lane].frames().for_each(put);
         }
@@ -265,24 +258,35 @@ impl Recorder {
             shot.into_iter().for_each(put);
         }
         if open.left.iter().all(|left| left.unwrap_or(0) == 0) {
-            self.close(state, true);
+            self.close(state, engine, true);
         }
     }
 
-    /// Opens an incident and hands over the frames before it: of the stream it was seen on, or of all.
-    fn open(&self, state: &mut State, reason: &str, what: &str, (seen_on, all): (usize, bool), frames: u32) {
+    /// Opens an incident and hands over the frames before it: of the stream it was seen on, or of all of the engine.
+    fn open(
+        &self,
+        state: &mut State,
+        engine: usize,
+        reason: &str,
+        what: &str,
+        (seen_on, all): (Option<usize>, bool),
+        frames: u32,
+    ) {
         let asked = reason == REQUESTED;
         let (at, now) = (SystemTime::now(), Instant::now());
         state.ids += 1;
         let id = id_of(at, reason, state.ids);
-        let lanes = || state.lanes.iter().enumerate().filter(|(at, _)| all || seen_on == *at);
+        let State { lanes, engine_of, engines, writer, .. } = &mut *state;
+        let log = &mut engines[engine];
+        let own = |lane: usize| engine_of.get(lane) == Some(&engine) && (all || seen_on == Some(lane));
+        let own_lanes = || lanes.iter().enumerate().filter(|(lane, _)| own(*lane)).map(|(_, lane)| lane);
         let report = Report {
             schema: SCHEMA,
-            id,
+            id: id.clone(),
             seen_at: time_text(at),
             reason: reason.to_owned(),
             what: what.to_owned(),
-            streams: lanes().map(|(_, lane)| lane.name.to_string()).collect(),
+            streams: own_lanes().map(|lane| lane.name.to_string()).collect(),
             steps: Vec::new(),
             recovered_after_ms: None,
             ended: None,
@@ -290,36 +294,31 @@ impl Recorder {
             frames: 0,
             left_out: 0,
             edge_run: env!("CARGO_PKG_VERSION").to_owned(),
-            engine: state.engine.as_ref().map(|(facts, _)| facts.clone()).unwrap_or(EngineFacts {
-                bundle: String::new(),
-                sha256: String::new(),
-                path: String::new(),
-                backend: String::new(),
-                device: 0,
-                score_floor: 0.0,
-            }),
-            events: state.events.drain(..).collect(),
+            engine: log.facts(),
+            events: log.events.drain(..).collect(),
         };
-        if let Some(writer) = &state.writer {
-            let manifest = state.engine.as_ref().map(|(_, manifest)| Arc::clone(manifest));
+        let id: Arc<str> = id.into();
+        if let Some(writer) = writer {
+            let manifest = log.facts.as_ref().map(|(_, manifest)| Arc::clone(manifest));
             writer.tell(Note::Open(Box::new(report.clone()), manifest));
             if !asked {
-                lanes().flat_map(|(_, lane)| lane.frames()).for_each(|shot| writer.put(shot));
+                own_lanes().flat_map(Lane::frames).for_each(|shot| writer.put(&id, shot));
             }
         }
-        self.telemetry.count(Metric::Incidents, Labels::reason(reason));
+        self.shared.telemetry.count(Metric::Incidents, Labels::reason(reason));
         if !asked {
-            state.last = Some((reason.to_owned(), now));
-            self.board.note_incident(note_of(&report, false));
+            log.last = Some((reason.to_owned(), now));
+            self.shared.board.note_incident(note_of(&report, false));
         }
-        let left = (0..state.lanes.len()).map(|at| (all || seen_on == at).then_some(frames)).collect();
-        state.open = Some(Open { report, since: now, left, ends_with: Some(seen_on), over: asked });
+        let left = (0..lanes.len()).map(|lane| own(lane).then_some(frames)).collect();
+        log.open = Some(Open { id, report, since: now, left, ends_with: seen_on, over: asked });
     }
 
-    fn close(&self, state: &mut State, complete: bool) {
-        let Some(mut open) = state.open.take() else { return };
+    fn close(&self, state: &mut State, engine: usize, complete: bool) {
+        let log = &mut state.engines[engine];
+        let Some(mut open) = log.open.take() else { return };
         open.report.complete = complete && open.left.iter().all(|left| left.unwrap_or(0) == 0);
-        open.report.events.extend(state.events.drain(..));
+        open.report.events.extend(log.events.drain(..));
         open.report.events.truncate(MOST_EVENTS);
         if let Some(writer) = &state.writer {
             writer.tell(Note::Close(Box::new(open.report.clone())));
@@ -331,14 +330,15 @@ impl Recorder {
 
     /// A frame of `lane` is no fault: incidents of its pictures are over.
     fn good_frame(&self, state: &mut State, lane: usize) {
-        if let Some(open) = state.open.as_mut().filter(|open| !open.over && open.ends_with == Some(lane)) {
+        let open = state.engines.iter_mut().filter_map(|log| log.open.as_mut());
+        for open in open.filter(|open| !open.over && open.ends_with == Some(lane)) {
             open.over = true;
             open.report.recovered_after_ms = Some(milliseconds(open.since.elapsed()));
-            self.board.note_incident(note_of(&open.report, false));
+            self.shared.board.note_incident(note_of(&open.report, false));
         }
         for mut over in state.lasting.extract_if(.., |lasting| lasting.lane == lane) {
             over.report.recovered_after_ms = Some(milliseconds(over.since.elapsed()));
-            self.board.note_incident(note_of(&over.report, false));
+            self.shared.board.note_incident(note_of(&over.report, false));
             if let Some(writer) = &state.writer {
                 writer.tell(Note::Over { id: over.report.id, after_ms: milliseconds(over.since.elapsed()) });
             }
@@ -347,55 +347,32 @@ impl Recorder {
 
     /// Something happened between frames.
     pub fn event(&self, kind: &str, text: &str) {
-        self.lock().event(kind, text);
+        if let Some(log) = self.log(&mut self.lock()) {
+            log.event(kind, text);
+        }
     }
 
-    /// Records the next `frames` frames of every stream (at most [`MOST_ASKED`]). Whether that was possible: not without a
-    /// state folder, and not while an incident is being recorded.
+    /// Records the next `frames` frames of every stream (at most [`MOST_ASKED`]), one log for each engine. Whether that was
+    /// possible: not without a folder, and not for an engine while an incident of it is being recorded.
     pub fn ask(&self, frames: u32) -> bool {
         let mut state = self.lock();
         let state = &mut *state;
-        if state.writer.is_none() || state.open.is_some() {
+        if state.writer.is_none() {
             return false;
         }
         let frames = frames.clamp(1, MOST_ASKED);
-        self.open(state, REQUESTED, &format!("{frames} frames were asked for (`POST /deep-log`)"), (0, true), frames);
-        true
+        let free: Vec<usize> = (0..state.engines.len()).filter(|&at| state.engines[at].open.is_none()).collect();
+        for &engine in &free {
+            let what = format!("{frames} frames were asked for (`POST /deep-log`)");
+            self.open(state, engine, REQUESTED, &what, (None, true), frames);
+        }
+        !free.is_empty()
     }
 
     /// Time spent recording and frames recorded so far.
     pub fn cost(&self) -> (Duration, u64) {
         let state = self.lock();
         (state.spent, state.recorded)
-    }
-}
-
-impl State {
-    fn event(&mut self, kind: &str, text: &str) {
-        let line = EventLine { at: time_text(SystemTime::now()), kind: kind.to_owned(), text: text.to_owned() };
-        let most = if self.open.is_some() { MOST_EVENTS } else { EVENTS_BEFORE };
-        while self.events.len() >= most {
-            self.events.pop_front();
-        }
-        self.events.push_back(line);
-    }
-
-    /// The slot with the answer for this row, or an empty one.
-    fn shot_of(&mut self, row: &Row) -> Shot {
-        let own = |shot: &Shot| {
-            shot.tag.as_ref().is_some_and(|tag| tag.stream == row.stream && Some(tag.number) == row.number)
-        };
-        let mut shot = match self.pending.iter().position(own) {
-            Some(at) => self.pending.swap_remove(at),
-            None => {
-                let mut spare = self.spare.pop().unwrap_or_else(Shot::new);
-                spare.clear();
-                spare
-            }
-        };
-        let device = self.engine.as_ref().map_or(0, |(facts, _)| facts.device);
-        shot.take_row(row, usize::try_from(device).unwrap_or(0));
-        shot
     }
 }
 

@@ -58,7 +58,7 @@ pub struct Report {
 }
 
 /// The engine that answered when the incident began.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineFacts {
     /// Name of the bundle.

@@ -1,7 +1,7 @@
 //! The last frames of each stream, and the last events between frames, in slots that are there from the start.
 
+use super::picture;
 use super::report::{self, BoxLine, FrameLine, Measured, OutputLine};
-use super::{BEFORE, picture};
 use crate::bundle::golden::{Answer, KnownBox};
 use crate::decision::Decision;
 use crate::detections::Detection;
@@ -221,26 +221,27 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// A ring whose pictures keep at most `most_bytes` alive; without slots when nothing `records`.
-    pub(super) fn new(name: StreamName, most_bytes: u64, records: bool) -> Self {
-        let slots = (0..if records { BEFORE } else { 0 }).map(|_| Shot::new()).collect();
+    /// A ring for the last `slots` frames, whose pictures keep at most `most_bytes` alive; 0 when nothing is recorded.
+    pub(super) fn new(name: StreamName, most_bytes: u64, slots: usize) -> Self {
+        let slots = (0..slots).map(|_| Shot::new()).collect();
         Lane { name, slots, next: 0, held_bytes: 0, most_bytes, well: true }
     }
 
     /// Puts `shot` in and gives the oldest one back, cleared.
     pub(super) fn swap(&mut self, mut shot: Shot) -> Shot {
+        let slots = self.slots.len();
         let Some(oldest) = self.slots.get_mut(self.next) else { return shot };
         self.held_bytes += shot.picture_bytes();
         std::mem::swap(&mut shot, oldest);
-        self.next = (self.next + 1) % BEFORE;
+        self.next = (self.next + 1) % slots;
         self.held_bytes -= shot.picture_bytes();
         shot.clear();
         // What does not fit loses its oldest pictures; what is known of those frames stays.
-        for at in 0..BEFORE {
+        for at in 0..slots {
             if self.held_bytes <= self.most_bytes {
                 break;
             }
-            let slot = &mut self.slots[(self.next + at) % BEFORE];
+            let slot = &mut self.slots[(self.next + at) % slots];
             self.held_bytes -= slot.picture_bytes();
             slot.frame = None;
         }

@@ -150,11 +150,15 @@ pub fn list(state: &Path) -> Result<(Vec<Listed>, Vec<String>)> {
             .at(state.display())
             .hint("name the folder that edge-run was given with `--state`"));
     }
-    let folder = state.join(super::FOLDER);
-    let (reports, broken) = reports(&folder);
+    Ok(list_in(&state.join(super::FOLDER)))
+}
+
+/// The same of a folder of incidents itself; of one that is not there: none.
+pub fn list_in(folder: &Path) -> (Vec<Listed>, Vec<String>) {
+    let (reports, broken) = reports(folder);
     let listed = |report: Report| {
         let folder = folder.join(&report.id);
         Listed { bytes: folder_bytes(&folder), report, folder }
     };
-    Ok((reports.into_iter().map(listed).collect(), broken))
+    (reports.into_iter().map(listed).collect(), broken)
 }

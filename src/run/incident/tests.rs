@@ -2,7 +2,7 @@
 
 use super::recording::Recording;
 use super::report::{FrameLine, REPORT, Report};
-use super::{AFTER, BEFORE, FOLDER, IncidentOptions, Recorder, export, list};
+use super::{FOLDER, IncidentOptions, Recorder, export, list, list_in};
 use crate::engine::{Candidate, Candidates, Inference, Letterbox, OutputStats};
 use crate::frame::{Frame, Picture, StreamName};
 use crate::guard::ladder::{Cause, Step};
@@ -56,11 +56,17 @@ struct Line {
 
 impl Line {
     fn start(state: Option<&Path>, options: IncidentOptions, streams: &[&str]) -> Line {
-        let names: Vec<StreamName> = streams.iter().map(|name| (*name).into()).collect();
+        Self::of_engines(state, options, &streams.iter().map(|stream| (*stream, 0)).collect::<Vec<_>>())
+    }
+
+    /// Each stream with the number of its engine.
+    fn of_engines(state: Option<&Path>, options: IncidentOptions, streams: &[(&str, usize)]) -> Line {
+        let names: Vec<StreamName> = streams.iter().map(|(name, _)| (*name).into()).collect();
+        let engine_of: Vec<usize> = streams.iter().map(|(_, engine)| *engine).collect();
         let setup = |name: &StreamName| StreamSetup { name: Arc::clone(name), continuous: true, has_rule: false };
         let board = Board::new(names.iter().map(setup).collect());
         let telemetry = Telemetry::new();
-        let recorder = Recorder::start(options, state, &names, &board, &telemetry).unwrap();
+        let recorder = Recorder::start(options, state, (&names, &engine_of), &board, &telemetry).unwrap();
         Line { recorder, board, telemetry }
     }
 
@@ -73,6 +79,10 @@ impl Line {
 
     /// One frame through the recorder, as the inspector and the loop do it.
     fn frame(&self, stream: &str, number: u64, reasons: &[Reason]) {
+        self.frame_of(stream, number, reasons, false);
+    }
+
+    fn frame_of(&self, stream: &str, number: u64, reasons: &[Reason], told: bool) {
         let shade = u8::try_from(number % 250).unwrap();
         let frame = Arc::new(Frame {
             stream: stream.into(),
@@ -98,14 +108,15 @@ impl Line {
         let answer = if reasons.contains(&Reason::EngineError) { Err("the run failed") } else { Ok(&inference) };
         self.recorder.answered(&frame, &stats, answer, &[]);
         let trust = if reasons.is_empty() { Trust::Trusted } else { Trust::Fault };
-        self.recorder.row(&Row {
+        let row = Row {
             stream: stream.into(),
             number: Some(number),
             trust,
             reasons: reasons.to_vec(),
             frame: Some(frame),
             ..crate::sinks::row::tests::row()
-        });
+        };
+        self.recorder.row(&row, told);
     }
 
     fn frames(&self, stream: &str, numbers: std::ops::Range<u64>) {
@@ -162,7 +173,7 @@ fn fifty_frames_around_a_fault_are_kept_and_the_line_before_is_not() {
     assert_eq!(kinds, ["self_test_passed", "alarm", "step", "recovered"]);
     let recording = open(&listed[0].folder);
     let expected: Vec<u64> = (75..125).collect();
-    assert_eq!(numbers(recording.frames(), "cam0"), expected, "{BEFORE} before, {AFTER} from it on");
+    assert_eq!(numbers(recording.frames(), "cam0"), expected, "25 before, 25 from it on");
     let fault = &recording.frames()[25];
     assert_eq!((fault.trust, fault.output.unwrap().nan), (Trust::Fault, 1));
     assert_eq!(fault.candidates.len(), 1);
@@ -202,7 +213,7 @@ fn without_a_state_folder_the_page_still_hears_of_it() {
     assert!(note.recovered_after_ms.is_some());
     let asked = IncidentOptions { deep_log: true, ..IncidentOptions::default() };
     let board = Board::new(vec![]);
-    let refused = Recorder::start(asked, None, &[], &board, &Telemetry::new()).err().unwrap();
+    let refused = Recorder::start(asked, None, (&[], &[]), &board, &Telemetry::new()).err().unwrap();
     assert_eq!(refused.kind(), crate::ErrorKind::Usage);
 }
 
@@ -322,7 +333,7 @@ fn pictures_take_no_more_memory_than_they_may() {
     line.end();
     let listed = list(state.path()).unwrap().0;
     let recording = open(&listed[0].folder);
-    assert_eq!(recording.frames().len(), BEFORE + 1, "what is known of a frame stays without its picture");
+    assert_eq!(recording.frames().len(), 26, "what is known of a frame stays without its picture");
     let with_picture = recording.frames().iter().filter(|frame| frame.picture.is_some()).count();
     assert!((1..=6).contains(&with_picture), "{with_picture}");
 }
@@ -434,4 +445,86 @@ fn flipped_bytes_and_cut_lines_never_panic() {
             .and_then(|recording| recording.frames().iter().try_for_each(|frame| recording.picture(frame).map(drop)));
         assert!(read.is_ok() || read.is_err_and(|error| error.kind().exit_code() == 6), "byte {at}");
     }
+}
+
+#[test]
+fn what_was_in_flight_at_the_repair_is_part_of_its_incident_and_what_came_after_is_not() {
+    let state = tempfile::tempdir().unwrap();
+    let line = Line::start(Some(state.path()), IncidentOptions::default(), &["cam0", "cam1"]);
+    for number in 0..30 {
+        line.frame("cam0", number, &[]);
+        line.frame("cam1", number, &[]);
+    }
+    line.frame("cam0", 30, &[Reason::Nan]);
+    line.recorder.alarm(Some(Cause::Answer), "stream cam0, frame 30: nan");
+    line.recorder.recovered(&[Step::Rewarm], Duration::from_millis(5));
+    line.frame_of("cam1", 30, &[Reason::EngineError], true);
+    line.frame_of("cam0", 31, &[Reason::Infinite], true);
+    line.frames("cam0", 32..40);
+    line.frames("cam1", 31..40);
+    // The same reasons again, of frames that the repaired engine took.
+    line.frame("cam1", 40, &[Reason::EngineError]);
+    let (board, telemetry) = line.end();
+    let reasons = |reason| telemetry.total(Metric::Incidents, Labels::reason(reason));
+    assert_eq!((reasons("nan"), reasons("engine_error"), reasons("infinite")), (1, 1, 0), "{:?}", board.incidents());
+    let (listed, _) = list(state.path()).unwrap();
+    let first = open(&listed[0].folder);
+    assert!(numbers(first.frames(), "cam1").contains(&30), "it is among the frames of its incident");
+}
+
+#[test]
+fn bundles_have_incidents_of_their_own() {
+    let state = tempfile::tempdir().unwrap();
+    let line = Line::of_engines(Some(state.path()), IncidentOptions::default(), &[("cam0", 0), ("cam1", 1)]);
+    let other = line.recorder.of_engine(1);
+    for number in 0..40 {
+        line.frame("cam0", number, &[]);
+        line.frame("cam1", number, &[]);
+    }
+    line.frame("cam0", 40, &[Reason::Nan]);
+    line.recorder.alarm(Some(Cause::Answer), "stream cam0, frame 40: nan");
+    line.recorder.step(Step::RetryFrame);
+    line.frame("cam1", 40, &[Reason::Infinite]);
+    other.alarm(Some(Cause::Answer), "stream cam1, frame 40: infinite");
+    other.step(Step::RetryFrame);
+    other.step(Step::Rewarm);
+    other.recovered(&[Step::RetryFrame, Step::Rewarm], Duration::from_millis(70));
+    line.recorder.recovered(&[Step::RetryFrame], Duration::from_millis(30));
+    for number in 41..70 {
+        line.frame("cam0", number, &[]);
+        line.frame("cam1", number, &[]);
+    }
+    line.end();
+    let (listed, broken) = list(state.path()).unwrap();
+    assert_eq!((listed.len(), broken.len()), (2, 0));
+    for (reason, stream, steps, took) in [("nan", "cam0", 1, 30.0), ("infinite", "cam1", 2, 70.0)] {
+        let own = listed.iter().find(|listed| listed.report.reason == reason).unwrap();
+        let report = &own.report;
+        assert_eq!(report.streams, [stream]);
+        assert_eq!((report.steps.len(), report.recovered_after_ms), (steps, Some(took)), "{report:?}");
+        let steps_told = report.events.iter().filter(|event| event.kind == "step").count();
+        assert_eq!(steps_told, steps, "{report:?}");
+        assert!(report.complete, "{report:?}");
+        let recording = open(&own.folder);
+        assert_eq!(numbers(recording.frames(), stream), (15..65).collect::<Vec<_>>());
+        assert_eq!(recording.frames().len(), 50, "of its own streams alone");
+    }
+}
+
+#[test]
+fn frames_before_and_after_and_the_folder_are_as_set() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let folder = elsewhere.path().join("kept");
+    let options = IncidentOptions {
+        folder: Some(folder.clone()),
+        frames_before: 3,
+        frames_after: 5,
+        ..IncidentOptions::default()
+    };
+    let line = Line::start(None, options, &["cam0"]);
+    assert!(line.recorder.line().contains("3 frames before a fault and 5"), "{}", line.recorder.line());
+    line.one_fault();
+    line.end();
+    let (listed, _) = list_in(&folder);
+    assert_eq!(numbers(open(&listed[0].folder).frames(), "cam0"), (27..35).collect::<Vec<_>>());
 }

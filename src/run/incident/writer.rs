@@ -33,8 +33,8 @@ const END_LIMIT: Duration = Duration::from_secs(15);
 pub(super) enum Note {
     /// An incident begins.
     Open(Box<Report>, Option<Arc<[u8]>>),
-    /// A frame of it.
-    Frame(Box<Shot>),
+    /// A frame of the incident with this id.
+    Frame(Arc<str>, Box<Shot>),
     /// More is known of it.
     Update(Box<Report>),
     /// It has all its frames.
@@ -75,7 +75,7 @@ impl Writer {
         let clerk = Clerk {
             space: SpaceWatch::new(shelf.folder()),
             shelf,
-            open: None,
+            open: Vec::new(),
             rows: Vec::new(),
             bytes: Vec::new(),
             waiting: Arc::clone(&waiting),
@@ -90,8 +90,8 @@ impl Writer {
         Ok(Writer { notes: Some(notes), thread: Some(thread), waiting, most_bytes: memory.0, telemetry })
     }
 
-    /// Hands a frame over; its picture stays behind when too many of them wait already.
-    pub(super) fn put(&self, shot: &Shot) {
+    /// Hands a frame of incident `id` over; its picture stays behind when too many of them wait already.
+    pub(super) fn put(&self, id: &Arc<str>, shot: &Shot) {
         let mut shot = Box::new(shot.clone());
         let bytes = shot.picture_bytes();
         let dropped = || {
@@ -108,7 +108,7 @@ impl Writer {
         }
         self.waiting.frames.fetch_add(1, Ordering::Relaxed);
         self.waiting.bytes.fetch_add(shot.picture_bytes(), Ordering::Relaxed);
-        self.tell(Note::Frame(shot));
+        self.tell(Note::Frame(Arc::clone(id), shot));
     }
 
     /// Tells something that is never left out.
@@ -138,7 +138,8 @@ impl Writer {
 struct Clerk {
     shelf: Shelf,
     space: SpaceWatch,
-    open: Option<OpenFolder>,
+    /// What is being written: one incident an engine at most.
+    open: Vec<OpenFolder>,
     rows: Vec<u8>,
     bytes: Vec<u8>,
     waiting: Arc<Waiting>,
@@ -165,9 +166,9 @@ impl Clerk {
         while let Ok(note) = told.recv() {
             match note {
                 Note::Open(report, manifest) => self.open(*report, manifest.as_deref()),
-                Note::Frame(shot) => {
+                Note::Frame(id, shot) => {
                     let bytes = shot.picture_bytes();
-                    self.frame(&shot);
+                    self.frame(&id, &shot);
                     self.waiting.frames.fetch_sub(1, Ordering::Relaxed);
                     self.waiting.bytes.fetch_sub(bytes, Ordering::Relaxed);
                 }
@@ -178,8 +179,11 @@ impl Clerk {
         }
     }
 
+    fn at(&self, id: &str) -> Option<usize> {
+        self.open.iter().position(|open| open.report.id == id)
+    }
+
     fn open(&mut self, report: Report, manifest: Option<&[u8]>) {
-        self.open = None;
         if self.space.room() == Room::Low {
             self.telemetry.count(Metric::IncidentFramesDropped, Labels::reason("low_space"));
             return;
@@ -193,9 +197,8 @@ impl Clerk {
             Ok(lines) => {
                 let left_out_before = self.waiting.left_out.load(Ordering::Relaxed);
                 let bytes = count(manifest.map_or(2, <[u8]>::len));
-                self.open =
-                    Some(OpenFolder { report, part, lines, lines_bytes: 0, bytes, left_out_before, left_out: 0 });
-                self.write_report();
+                self.open.push(OpenFolder { report, part, lines, lines_bytes: 0, bytes, left_out_before, left_out: 0 });
+                self.write_report(self.open.len() - 1);
             }
             Err(error) => {
                 self.complain(&part, error);
@@ -204,13 +207,13 @@ impl Clerk {
         }
     }
 
-    fn frame(&mut self, shot: &Shot) {
-        if self.open.is_none() {
+    fn frame(&mut self, id: &str, shot: &Shot) {
+        let Some(at) = self.at(id) else {
             self.telemetry.count(Metric::IncidentFramesDropped, Labels::reason("write_error"));
             return;
-        }
-        let entry = self.picture(shot);
-        let Some(open) = &mut self.open else { return };
+        };
+        let entry = self.picture(at, shot);
+        let Some(open) = self.open.get_mut(at) else { return };
         let written = serde_json::to_vec(&shot.line(entry)).map_err(std::io::Error::from).and_then(|mut line| {
             line.push(b'\n');
             // A line that does not fit leaves no half of itself: the next one would stand behind it.
@@ -237,10 +240,11 @@ impl Clerk {
     }
 
     /// Packs and writes the picture; its entry name when it lies there.
-    fn picture(&mut self, shot: &Shot) -> Option<String> {
+    fn picture(&mut self, at: usize, shot: &Shot) -> Option<String> {
         let frame = shot.frame.as_ref()?;
         let packed = picture::pack(&frame.picture, &mut self.rows, &mut self.bytes);
-        let open = self.open.as_mut()?;
+        let open_bytes: u64 = self.open.iter().map(|open| open.bytes).sum();
+        let open = self.open.get_mut(at)?;
         if let Err(error) = packed {
             log::debug!("a picture is not recorded: {error}");
             open.left_out += 1;
@@ -248,7 +252,7 @@ impl Clerk {
             return None;
         }
         let bytes = count(self.bytes.len());
-        let (removed, room) = self.shelf.make_room(open.bytes, bytes);
+        let (removed, room) = self.shelf.make_room(open_bytes, bytes);
         self.telemetry.counter(Metric::IncidentsRemoved, Labels::NONE).add(removed);
         if !room || self.space.room() == Room::Low {
             open.left_out += 1;
@@ -287,14 +291,14 @@ impl Clerk {
     }
 
     fn update(&mut self, report: Report) {
-        let Some(open) = self.open.as_mut().filter(|open| open.report.id == report.id) else { return };
-        let frames = open.report.frames;
-        open.report = Report { frames, ..report };
-        self.write_report();
+        let Some(at) = self.at(&report.id) else { return };
+        let open = &mut self.open[at];
+        open.report = Report { frames: open.report.frames, ..report };
+        self.write_report(at);
     }
 
-    fn write_report(&mut self) {
-        let Some(open) = &mut self.open else { return };
+    fn write_report(&mut self, at: usize) {
+        let Some(open) = self.open.get_mut(at) else { return };
         let left_out = self.waiting.left_out.load(Ordering::Relaxed) - open.left_out_before + open.left_out;
         open.report.left_out = left_out;
         open.report.complete &= left_out == 0;
@@ -304,14 +308,10 @@ impl Clerk {
     }
 
     fn close(&mut self, report: Report) {
-        if self.open.as_ref().is_none_or(|open| open.report.id != report.id) {
-            return;
-        }
-        if let Some(open) = &self.open {
-            let _freed = std::fs::remove_file(open.part.join(RESERVE));
-        }
+        let Some(at) = self.at(&report.id) else { return };
+        let _freed = std::fs::remove_file(self.open[at].part.join(RESERVE));
         self.update(report);
-        let Some(open) = self.open.take() else { return };
+        let open = self.open.remove(at);
         let whole = self.shelf.folder().join(&open.report.id);
         let named = open.lines.sync_all().and_then(|()| std::fs::rename(&open.part, &whole));
         match named {

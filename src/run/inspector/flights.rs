@@ -18,7 +18,8 @@ pub struct Answer {
     /// The capture.
     pub work: Box<Work>,
     pub(super) said: Option<Result<Inference, Trouble>>,
-    /// What it shows is known already: it raises no alarm.
+    /// It was at the engine when that was repaired. What the engine did to it is known: it raises no alarm, and its fault is
+    /// part of the incident that was repaired.
     pub(super) told: bool,
     /// The engine that it was handed to.
     pub(super) stamp: Arc<EngineStamp>,

@@ -40,6 +40,7 @@ impl Service<'_> {
         self.parts_unproved("it is replaced");
         let mut stamp = ready.stamp();
         stamp.device = device_stamp(&*self.source, self.device);
+        stamp.label = self.label.clone();
         let judging = Judging::of(self.options, self.changeover.product, manifest)?;
         let changed = bundle.id() != self.bundle.id();
         let guards = if changed { inspector.guards_for(&judging, &bundle)? } else { Vec::new() };

@@ -217,7 +217,7 @@ impl Service<'_> {
             return;
         }
         self.looked_at_devices = Some(Instant::now());
-        self.telemetry.gauge(Metric::StandbysReady, Labels::NONE).set(length(self.standbys.warm()));
+        self.telemetry.gauge(Metric::StandbysReady, self.labels()).set(length(self.standbys.warm()));
         let view = |device: usize, role: &'static str, why: Option<String>, proved_at: Option<SystemTime>| {
             let figures = self.source.device_figures(device);
             let state = figures.map_or_else(DeviceState::default, |figures| DeviceState {

@@ -187,7 +187,6 @@ pub struct Shown {
     pub(super) incident_folder: OnceLock<PathBuf>,
     pub(super) started: Instant,
     engines: Vec<EngineSigns>,
-    devices: Mutex<Vec<DeviceView>>,
     products: Mutex<Products>,
 }
 
@@ -196,6 +195,9 @@ pub struct Shown {
 struct EngineSigns {
     heartbeat: AtomicU64,
     phase: AtomicU8,
+    /// What pages and metrics call it; empty until it is known.
+    label: Mutex<String>,
+    devices: Mutex<Vec<DeviceView>>,
 }
 
 impl EngineSigns {
@@ -286,7 +288,6 @@ impl Board {
             incident_folder: OnceLock::new(),
             started: Instant::now(),
             engines: (0..engines).map(|_| EngineSigns::default()).collect(),
-            devices: Mutex::default(),
             products: Mutex::default(),
         });
         Arc::new(Board { shown, engine: None })
@@ -312,8 +313,7 @@ impl Board {
 
     /// Whether there is a decision rule from now on, for every stream of the engine.
     pub fn set_has_rule(&self, has_rule: bool) {
-        let own = |slot: &&Slot| self.engine.is_none_or(|engine| engine == slot.engine);
-        self.slots.iter().filter(own).for_each(|slot| slot.has_rule.store(has_rule, Relaxed));
+        self.own_slots().for_each(|slot| slot.has_rule.store(has_rule, Relaxed));
     }
 
     /// The engine's thread moves. To be called in every turn of its loop, also when there is nothing to do, at least once
@@ -348,13 +348,38 @@ impl Board {
         fault.or_else(|| phases().find(|phase| *phase != Phase::Ready)).unwrap_or(Phase::Ready)
     }
 
-    /// Which device serves and what stands by; empty where there is one device.
+    /// Which device serves this engine and what stands by; empty where there is one device.
     pub fn show_devices(&self, devices: Vec<DeviceView>) {
-        *self.devices.lock().unwrap_or_else(PoisonError::into_inner) = devices;
+        let signs = self.signs().iter().take(1);
+        signs.for_each(|signs| signs.devices.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&devices));
     }
 
+    /// The devices of this engine; of a whole run those of all engines, one after the other.
     pub(super) fn devices(&self) -> Vec<DeviceView> {
-        self.devices.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let of = |signs: &EngineSigns| signs.devices.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.signs().iter().flat_map(of).collect()
+    }
+
+    /// What pages and metrics call this engine, as long as no result has said it.
+    pub fn name_engine(&self, label: &str) {
+        let signs = self.signs().iter().take(1);
+        signs.for_each(|signs| label.clone_into(&mut signs.label.lock().unwrap_or_else(PoisonError::into_inner)));
+    }
+
+    /// What it was called; of a whole run the first engine's.
+    pub(super) fn engine_name(&self) -> Option<String> {
+        let label = self.signs().first()?.label.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Some(label).filter(|label| !label.is_empty())
+    }
+
+    /// One view for each engine.
+    pub(super) fn by_engine(&self) -> impl Iterator<Item = Arc<Board>> {
+        (0..self.shown.engines.len()).map(|engine| self.of_engine(engine))
+    }
+
+    /// The streams that this engine answers; of a whole run all.
+    pub(super) fn own_slots(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(|slot| self.engine.is_none_or(|engine| engine == slot.engine))
     }
 
     /// A frame of `stream` has arrived, whether or not it will be answered. Unknown streams are ignored.

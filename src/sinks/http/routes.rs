@@ -172,10 +172,12 @@ async fn causes() -> impl IntoResponse {
 async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
     let snapshot = app.look();
     let telemetry = &app.telemetry;
-    let engine = Labels::engine(snapshot.engine.bundle.as_deref().unwrap_or("none"));
-    telemetry.gauge(Metric::EngineReady, engine).set(if snapshot.ready { 1.0 } else { 0.0 });
-    let heartbeat_age = Duration::from_millis(snapshot.engine.heartbeat_age_ms);
-    telemetry.gauge(Metric::EngineHeartbeatAge, engine).set(heartbeat_age.as_secs_f64());
+    for engine in &snapshot.engines {
+        let labels = Labels::engine(engine.label());
+        telemetry.gauge(Metric::EngineReady, labels).set(if engine.ready { 1.0 } else { 0.0 });
+        let heartbeat_age = Duration::from_millis(engine.heartbeat_age_ms);
+        telemetry.gauge(Metric::EngineHeartbeatAge, labels).set(heartbeat_age.as_secs_f64());
+    }
     for stream in &snapshot.streams {
         if let Some(age_ms) = stream.frame_age_ms {
             telemetry.gauge(Metric::LastFrameAge, Labels::stream(&stream.name)).set(age_ms / 1e3);

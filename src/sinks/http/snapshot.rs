@@ -44,8 +44,11 @@ pub(super) struct Snapshot {
     uptime_s: f64,
     pub(super) phase: Phase,
     pub(super) ready: bool,
+    /// All engines as one.
     pub(super) engine: EngineView,
-    /// Empty where there is one device.
+    /// One a bundle.
+    pub(super) engines: Vec<EngineView>,
+    /// Of all engines; empty where there is one device.
     devices: Vec<DeviceView>,
     pub(super) products: ProductsView,
     pub(super) streams: Vec<StreamView>,
@@ -63,11 +66,15 @@ pub(super) struct ProductsView {
     pub(super) commands: bool,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct EngineView {
-    pub(super) bundle: Option<String>,
+    /// What pages and metrics call it.
+    label: Option<String>,
+    bundle: Option<String>,
     sha256: Option<String>,
     backend: Option<String>,
+    phase: Phase,
+    pub(super) ready: bool,
     pub(super) answering: bool,
     pub(super) heartbeat_age_ms: u64,
     proved_at: Option<String>,
@@ -75,6 +82,10 @@ pub(super) struct EngineView {
     process_resident_bytes: Option<u64>,
     /// Mean number of frames that shared a run, since the start; `None` before the first.
     frames_per_run: Option<f64>,
+    /// The streams that it answers.
+    streams: Vec<String>,
+    /// Empty where there is one device.
+    devices: Vec<DeviceView>,
 }
 
 /// How a stream is.
@@ -158,59 +169,38 @@ const BOXES_LISTED: usize = 12;
 impl Snapshot {
     pub(super) fn take(board: &Board, telemetry: &Telemetry, limits: &Limits) -> Self {
         let now = Instant::now();
-        let phase = board.phase();
-        let heartbeat_age_ms = board.heartbeat_age_ms();
-        let stuck_after = if matches!(phase, Phase::Ready | Phase::Fault | Phase::ChangingOver) {
-            limits.engine_stuck_after
-        } else {
-            limits.start_stuck_after
-        };
-        let answering = Duration::from_millis(heartbeat_age_ms) <= stuck_after;
-        let mut engine = EngineView {
-            bundle: None,
-            sha256: None,
-            backend: None,
-            answering,
-            heartbeat_age_ms,
-            proved_at: None,
-            memory_bytes: MemoryFigures::default(),
-            process_resident_bytes: crate::telemetry::resident_bytes(),
-            frames_per_run: None,
-        };
-        let mut engine_fault = false;
         let now_ms = board.now_ms();
-        let mut newest = None;
+        let mut engines: Vec<EngineView> =
+            board.by_engine().map(|own| EngineView::take(&own, telemetry, limits)).collect();
         let streams = board.slots.iter().map(|slot| {
+            let own = &engines[slot.engine];
+            let look = Look { now, now_ms, phase: own.phase, answering: own.answering, limits };
             let latest = slot.lock();
-            if latest.answered > newest {
-                newest = latest.answered;
-                engine.show(&latest);
-            }
-            engine_fault |=
-                latest.trust == Some(Trust::Fault) && latest.reasons.iter().any(|reason| reason.is_engine_fault());
-            let own = board.of_engine(slot.engine);
-            let answering = Duration::from_millis(own.heartbeat_age_ms()) <= stuck_after;
-            let look = Look { now, now_ms, phase: own.phase(), answering, limits };
             let mut view = look.stream(slot, &latest);
             drop(latest);
             view.frames_dropped = telemetry.total(Metric::FramesDropped, Labels::stream(&view.name));
             view
         });
         let streams = streams.collect();
-        let labels = engine.bundle.as_deref().map(Labels::engine);
-        let batches = labels.map_or(0, |labels| telemetry.total(Metric::Batches, labels));
-        if let Some(labels) = labels.filter(|_| batches > 0) {
-            let frames = telemetry.total(Metric::BatchFrames, labels);
-            engine.frames_per_run = Some(tenth(float64(frames) / float64(batches)));
+        let phase = board.phase();
+        let mut engine = match &engines[..] {
+            [only] => only.clone(),
+            _ => EngineView::take(board, telemetry, limits),
+        };
+        let ready = phase == Phase::Ready && engine.answering && engines.iter().all(|engine| engine.ready);
+        engine.ready = ready;
+        if let [only] = &mut engines[..] {
+            only.ready = ready;
         }
         Snapshot {
             at: time_text(Some(SystemTime::now())),
             version: env!("CARGO_PKG_VERSION"),
             uptime_s: tenth(board.started.elapsed().as_secs_f64()),
             phase,
-            ready: phase == Phase::Ready && answering && !engine_fault,
+            ready,
+            devices: engine.devices.clone(),
             engine,
-            devices: board.devices(),
+            engines,
             products: board.change_products(|products| ProductsView::of(products)),
             streams,
             incidents: board.incidents(),
@@ -235,8 +225,59 @@ impl ProductsView {
 }
 
 impl EngineView {
+    /// One engine, or with the board of a whole run all of them: then what results say is that of the newest one.
+    fn take(board: &Board, telemetry: &Telemetry, limits: &Limits) -> Self {
+        let phase = board.phase();
+        let heartbeat_age_ms = board.heartbeat_age_ms();
+        let stuck_after = match phase {
+            Phase::Ready | Phase::Fault | Phase::ChangingOver => limits.engine_stuck_after,
+            _ => limits.start_stuck_after,
+        };
+        let answering = Duration::from_millis(heartbeat_age_ms) <= stuck_after;
+        let mut engine = EngineView {
+            label: board.engine_name(),
+            bundle: None,
+            sha256: None,
+            backend: None,
+            phase,
+            ready: false,
+            answering,
+            heartbeat_age_ms,
+            proved_at: None,
+            memory_bytes: MemoryFigures::default(),
+            process_resident_bytes: crate::telemetry::resident_bytes(),
+            frames_per_run: None,
+            streams: board.own_slots().map(|slot| slot.setup.name.to_string()).collect(),
+            devices: board.devices(),
+        };
+        let mut fault = false;
+        let mut newest = None;
+        for slot in board.own_slots() {
+            let latest = slot.lock();
+            if latest.answered > newest {
+                newest = latest.answered;
+                engine.show(&latest);
+            }
+            fault |= latest.trust == Some(Trust::Fault) && latest.reasons.iter().any(|reason| reason.is_engine_fault());
+        }
+        engine.ready = phase == Phase::Ready && answering && !fault;
+        let labels = Labels::engine(engine.label());
+        let batches = telemetry.total(Metric::Batches, labels);
+        if batches > 0 {
+            let frames = telemetry.total(Metric::BatchFrames, labels);
+            engine.frames_per_run = Some(tenth(float64(frames) / float64(batches)));
+        }
+        engine
+    }
+
+    /// What metrics call it.
+    pub(super) fn label(&self) -> &str {
+        self.label.as_deref().or(self.bundle.as_deref()).unwrap_or("none")
+    }
+
     fn show(&mut self, latest: &Latest) {
         if let Some(stamp) = &latest.engine {
+            self.label = Some(stamp.label().to_owned());
             self.bundle = Some(stamp.bundle.clone());
             self.sha256 = Some(stamp.sha256.clone());
             self.backend = Some(stamp.backend.clone());

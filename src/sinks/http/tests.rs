@@ -476,6 +476,7 @@ fn names_from_outside_are_data_and_never_markup() {
         classes: vec![evil.to_owned()].into(),
         device: None,
         product: None,
+        label: None,
     };
     let edges = BoxPx::new(1.0, 2.0, 3.0, 4.0);
     let detections = Some(vec![Detection { class_id: 0, score: 0.5, edges, unclipped: edges }]);

@@ -16,6 +16,11 @@ class Facts {
     }
   }
 
+  /** Shows only some of them. */
+  keep(keys) {
+    for (const [key, value] of this.values) value.parentElement.hidden = !keys.includes(key);
+  }
+
   set(key, value, title) {
     const element = this.values.get(key);
     say(element, value);
@@ -203,6 +208,51 @@ class Products {
   }
 }
 
+/** One line an engine, where a run has several bundles. */
+class Engines {
+  constructor(element) {
+    this.element = element;
+    this.rows = make("tbody");
+    const heads = ["engine", "bundle", "streams", "proved", "memory", "per_run", "devices"];
+    element.append(make("table", "", null, [
+      make("thead", "", null, [make("tr", "", null, heads.map((key) => make("th", "", text(key))))]), this.rows,
+    ]));
+    this.lines = [];
+  }
+
+  show(engines) {
+    this.element.hidden = engines.length < 2;
+    if (engines.length < 2) return;
+    while (this.lines.length < engines.length) {
+      const line = { name: make("strong"), state: make("span", "pill"), cells: [1, 2, 3, 4, 5, 6].map(() => make("td")) };
+      this.lines.push(line);
+      this.rows.append(make("tr", "", null, [make("td", "", null, [line.name, " ", line.state]), ...line.cells]));
+    }
+    engines.forEach((engine, at) => this.line(this.lines[at], engine));
+  }
+
+  line(line, engine) {
+    say(line.name, engine.label || "–");
+    pill(line.state, engine.ready ? "ready" : "not_ready", engineState(engine));
+    const cells = [
+      engine.bundle ? engine.bundle + " " + engine.sha256.slice(0, 12) : "–",
+      engine.streams.join(", "),
+      engine.proved_at ? clock(Date.parse(engine.proved_at)) : text("never"),
+      bytes(engine.memory_bytes.allocated) + " / " + text("peak") + " " + bytes(engine.memory_bytes.peak),
+      engine.frames_per_run ? String(engine.frames_per_run) : "–",
+      engine.devices.map(deviceLine).join("  ·  ") || "–",
+    ];
+    cells.forEach((content, at) => say(line.cells[at], content));
+    line.cells[0].title = engine.sha256 || "";
+    line.cells[5].title = engine.devices.map((device) => device.why || "").join(" ").trim();
+  }
+}
+
+function engineState(engine) {
+  if (!engine.answering) return text("engine_not_answering");
+  return text(engine.ready ? "phase_ready" : engine.phase === "ready" ? "not_ready" : "phase_" + engine.phase);
+}
+
 function pill(element, kind, content) {
   element.dataset.kind = kind;
   say(element, content);
@@ -230,10 +280,15 @@ say(find("phase"), text("connecting"));
 const incidents = new Incidents(find("incidents"));
 
 const products = new Products(find("products"));
+const engines = new Engines(find("engines"));
+// With several engines each has a line of its own below.
+const ofAll = ["engine", "process", "uptime"];
 
 listen(
   (snapshot) => {
     products.show(snapshot.products);
+    engines.show(snapshot.engines);
+    if (snapshot.engines.length > 1) engine.keep(ofAll);
     const facts = snapshot.engine;
     const ready = snapshot.ready ? "ready" : snapshot.phase === "ready" ? "not_ready" : "phase_" + snapshot.phase;
     pill(find("phase"), snapshot.ready ? "ready" : "not_ready", text(snapshot.ready ? "phase_ready" : ready));

@@ -13,20 +13,27 @@
 //! `until` of an engine's fault: `frames` (with `frames = N`, the default with N = 1), `load` (a new execution context on
 //! the same device), `open` (the bundle read again), `device` (another device answers) or `never`. One that ends with another
 //! device spoils the device on which it began alone.
+//!
+//! An engine that is spoiled has as many runs in flight as it has otherwise. A fault spoils whole runs: every frame of the batch
+//! in which it begins.
+
+mod camera;
+mod engine;
 
 use crate::bundle::Bundle;
-use crate::camera::{Camera, Capture, CaptureLosses, SourceInfo};
-use crate::engine::{Engine, EngineInfo, Inference, MemoryFigures};
-use crate::error::{Error, ErrorKind, Result};
-use crate::frame::{Frame, FrameTag, PixelBuffer};
+use crate::camera::Camera;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
 use crate::run::gpu_watch::DeviceFigures;
 use crate::run::source::EngineSource;
-use crate::units::{Bytes, count, float64, narrow};
+use crate::units::{Bytes, count, float64};
+use camera::FaultyCamera;
+use engine::FaultyEngine;
 use serde::Deserialize;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A plan of faults.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -211,9 +218,9 @@ impl Injector {
         }
     }
 
-    /// The faults that spoil frame number `at` of an engine or a camera. Known answers and warm-up are spoiled too while
+    /// The faults that spoil the next `frames` live frames of an engine or a camera, from number `at` on. Known answers and warm-up are spoiled too while
     /// a fault lasts, but do not count as frames; they begin a fault of a named device alone, which may only stand by.
-    fn active(&self, of_camera: bool, at: u64, counts: bool, device: Option<usize>) -> Vec<Fault> {
+    fn active(&self, of_camera: bool, at: u64, frames: u64, device: Option<usize>) -> Vec<Fault> {
         let mut active = Vec::new();
         for (fault, progress) in self.plan.faults.iter().zip(self.lock().iter_mut()) {
             let due = fault.kind.is_of_camera() == of_camera
@@ -221,13 +228,14 @@ impl Injector {
                 && !progress.over
                 && (fault.device.is_none() || fault.device == device)
                 && (fault.until != Until::Device || progress.device.is_none() || progress.device == device)
-                && (progress.begun.is_some() || ((counts || fault.device.is_some()) && at >= fault.at));
+                && (progress.begun.is_some()
+                    || ((frames > 0 || fault.device.is_some()) && at + frames.max(1) > fault.at));
             if !due {
                 continue;
             }
             progress.begun.get_or_insert_with(Instant::now);
             progress.device = progress.device.or(device);
-            progress.frames += u64::from(counts);
+            progress.frames += frames;
             // Known answers see the fault as long as live frames do: one that lasts one frame is over when it is asked.
             if fault.until == Until::Frames && progress.frames >= fault.frames {
                 progress.over = true;
@@ -275,7 +283,15 @@ impl EngineSource for Injected {
     fn load(&self, bundle: &Bundle, score_floor: f32, device: usize) -> Result<Box<dyn Engine>> {
         let inner = self.inner.load(bundle, score_floor, device)?;
         self.injector.ends_where(Until::Load, |begun| begun == device);
-        Ok(Box::new(FaultyEngine { inner, injector: Arc::clone(&self.injector), last: None, device }))
+        Ok(Box::new(FaultyEngine::over(inner, &self.injector, device)))
+    }
+
+    fn claim(&self, bundle: &Bundle, device: usize) -> Option<Bytes> {
+        self.inner.claim(bundle, device)
+    }
+
+    fn budget(&self, bundle: &Bundle, device: usize) -> Option<Bytes> {
+        self.inner.budget(bundle, device)
     }
 
     fn devices(&self) -> usize {
@@ -303,164 +319,7 @@ impl EngineSource for Injected {
     fn fit_camera(&self, stream: &str, camera: Box<dyn Camera>) -> Box<dyn Camera> {
         self.injector.ends(Until::Reopen);
         let inner = self.inner.fit_camera(stream, camera);
-        Box::new(FaultyCamera { inner, injector: Arc::clone(&self.injector), last: None, captured: 0 })
-    }
-}
-
-struct FaultyEngine {
-    inner: Box<dyn Engine>,
-    injector: Arc<Injector>,
-    last: Option<Inference>,
-    device: usize,
-}
-
-impl FaultyEngine {
-    fn before(fault: &Fault) -> Result<()> {
-        let failed = |kind, message: &str| Err(Error::new(kind, format!("{message} (injected)")));
-        match fault.kind {
-            FaultKind::Slow | FaultKind::Stuck => {
-                std::thread::sleep(Duration::from_secs_f64(fault.amount));
-                Ok(())
-            }
-            FaultKind::OutOfMemory => failed(ErrorKind::Budget, "the device's memory is used up"),
-            FaultKind::Error => failed(ErrorKind::Unexpected, "the run failed"),
-            FaultKind::DeviceLost => failed(ErrorKind::Device, "the device is lost"),
-            _ => Ok(()),
-        }
-    }
-
-    fn after(&self, fault: &Fault, answer: &mut Inference) {
-        match fault.kind {
-            FaultKind::Nan => answer.stats.nan = 7,
-            FaultKind::Shift => {
-                let by_px = narrow(fault.amount);
-                for candidate in &mut answer.candidates.boxes {
-                    candidate.edges.left_px += by_px;
-                    candidate.edges.right_px += by_px;
-                }
-            }
-            FaultKind::HighScores => {
-                for candidate in &mut answer.candidates.boxes {
-                    candidate.score = 0.995;
-                }
-                answer.stats.maximum_score = 0.995;
-            }
-            FaultKind::Swapped => {
-                let tag = FrameTag { number: answer.tag.number.wrapping_sub(1), ..answer.tag.clone() };
-                match &self.last {
-                    Some(last) => answer.clone_from(last),
-                    None => answer.tag = tag,
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
-impl Engine for FaultyEngine {
-    fn info(&self) -> &EngineInfo {
-        self.inner.info()
-    }
-
-    fn infer(&mut self, frames: &[&Frame], answers: &mut Vec<Inference>) -> Result<()> {
-        let live = frames.iter().any(|frame| !matches!(&*frame.stream, "golden" | "warmup"));
-        let at = self.injector.live_frames.fetch_add(u64::from(live), Ordering::Relaxed);
-        if live {
-            self.injector.ends_where(Until::Device, |begun| begun != self.device);
-        }
-        let active = self.injector.active(false, at, live, Some(self.device));
-        active.iter().try_for_each(Self::before)?;
-        let before = answers.len();
-        self.inner.infer(frames, answers)?;
-        for answer in &mut answers[before..] {
-            let honest = answer.clone();
-            active.iter().for_each(|fault| self.after(fault, answer));
-            self.last = Some(honest);
-        }
-        Ok(())
-    }
-
-    fn memory(&self) -> MemoryFigures {
-        self.inner.memory()
-    }
-
-    fn recycle(&mut self, spent: Inference) {
-        self.inner.recycle(spent);
-    }
-
-    fn reset_peak(&mut self) {
-        self.inner.reset_peak();
-    }
-
-    fn set_score_floor(&mut self, score_floor: f32) {
-        self.inner.set_score_floor(score_floor);
-    }
-}
-
-struct FaultyCamera {
-    inner: Box<dyn Camera>,
-    injector: Arc<Injector>,
-    last: Option<Arc<Frame>>,
-    captured: u64,
-}
-
-impl FaultyCamera {
-    fn with_pixels(frame: &Frame, pixels: PixelBuffer) -> Arc<Frame> {
-        Arc::new(Frame {
-            stream: Arc::clone(&frame.stream),
-            number: frame.number,
-            captured_at: frame.captured_at,
-            arrived: frame.arrived,
-            source: frame.source.clone(),
-            part: frame.part.clone(),
-            picture: crate::frame::Picture {
-                size: frame.picture.size,
-                stride_bytes: frame.picture.stride_bytes,
-                format: frame.picture.format,
-                pixels,
-            },
-        })
-    }
-}
-
-impl Camera for FaultyCamera {
-    fn info(&self) -> SourceInfo {
-        self.inner.info()
-    }
-
-    fn next(&mut self, patience: Duration) -> Result<Capture> {
-        let captured = self.inner.next(patience)?;
-        let Capture::Frame(frame) = captured else { return Ok(captured) };
-        self.captured += 1;
-        let mut shown = Arc::clone(&frame);
-        let mut spoiled = false;
-        for fault in self.injector.active(true, self.captured, true, None) {
-            let old = self.last.as_ref().map(|last| last.picture.pixels.as_slice().to_vec());
-            match (fault.kind, old) {
-                (FaultKind::Vanish, _) => return Err(Error::source_failed("the camera is gone (injected)")),
-                (FaultKind::CameraStuck, _) => std::thread::sleep(Duration::from_secs_f64(fault.amount)),
-                (FaultKind::Freeze, Some(old)) => {
-                    shown = Self::with_pixels(&frame, old.into());
-                    spoiled = true;
-                }
-                (FaultKind::Tear, Some(old)) => {
-                    let mut pixels = frame.picture.pixels.as_slice().to_vec();
-                    let half = pixels.len() / 2;
-                    pixels[half..].copy_from_slice(&old[half..]);
-                    shown = Self::with_pixels(&frame, pixels.into());
-                    spoiled = true;
-                }
-                _ => {}
-            }
-        }
-        if !spoiled {
-            self.last = Some(frame);
-        }
-        Ok(Capture::Frame(shown))
-    }
-
-    fn losses(&self) -> CaptureLosses {
-        self.inner.losses()
+        Box::new(FaultyCamera::over(inner, &self.injector))
     }
 }
 
