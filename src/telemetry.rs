@@ -217,6 +217,15 @@ impl Telemetry {
         series.map(|(_, cell)| if let Cell::Counter(counter) = cell { counter.value() } else { 0 }).sum()
     }
 
+    /// Drops what gauges say of this engine: it does not answer any more, and what it was like would stand there for ever.
+    pub fn forget_engine(&self, label: &str) {
+        for (metric, series) in self.lock().iter_mut().filter(|(metric, _)| metric.kind() == Kind::Gauge) {
+            if let Some(place) = metric.labels().iter().position(|name| *name == "engine") {
+                series.retain(|values, _| *values[place] != *label);
+            }
+        }
+    }
+
     /// Everything in Prometheus' text format, version 0.0.4. Metrics without a series are left out.
     pub fn to_prometheus(&self) -> String {
         self.gauge(Metric::Uptime, Labels::NONE).set(self.started.elapsed().as_secs_f64());
@@ -371,6 +380,21 @@ mod tests {
         assert_eq!(series, MOST_SERIES + 1);
         assert!(text.contains("edge_frames_captured_total{stream=\"other\"} 256"));
         assert_eq!(telemetry.total(Metric::FramesCaptured, Labels::NONE), 512);
+    }
+
+    #[test]
+    fn of_an_engine_that_is_gone_counters_stay_and_gauges_do_not() {
+        let telemetry = Telemetry::default();
+        for engine in ["old", "new"] {
+            telemetry.gauge(Metric::EngineReady, Labels::engine(engine)).set(0.0);
+            telemetry.count(Metric::ProofsPassed, Labels::engine(engine));
+        }
+        telemetry.forget_engine("old");
+        let text = telemetry.to_prometheus();
+        assert!(
+            !text.contains("edge_engine_ready{engine=\"old\"}") && text.contains("edge_engine_ready{engine=\"new\"}")
+        );
+        assert!(text.contains("edge_proofs_passed_total{engine=\"old\"} 1"));
     }
 
     #[test]

@@ -155,6 +155,14 @@ pub struct ServiceSettings {
     #[arg(long, value_name = "TIME", value_parser = span)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_warm_up: Option<Span>,
+    /// What the models of all engines on the CPU may take together [default: four fifths of the memory that is left]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "text_or_number")]
+    pub memory_budget: Option<Bytes>,
+    /// Where two engines do not fit, stand still while a new bundle is loaded in place of the running one
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub reload_gap: bool,
     /// Frames that both engines answer before a new bundle takes over, where its recipe says nothing [default: 30]
     #[arg(long, value_name = "N")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -173,6 +181,7 @@ macro_rules! first_of {
     ($typed:ident, $file:ident, $($field:ident),+) => {
         ServiceSettings {
             watch: $typed.watch || $file.watch,
+            reload_gap: $typed.reload_gap || $file.reload_gap,
             $($field: $typed.$field.or($file.$field),)+
         }
     };
@@ -201,6 +210,7 @@ impl ServiceSettings {
             memory_growth,
             memory_growth_time,
             memory_warm_up,
+            memory_budget,
             shadow_frames,
             shadow_agreement,
             probation
@@ -232,6 +242,8 @@ impl ServiceSettings {
         set(&mut memory.least_growth, self.memory_growth);
         set(&mut memory.window, time("memory-growth-time", self.memory_growth_time)?);
         set(&mut memory.warm_up, self.memory_warm_up.map(|span| span.0));
+        options.cpu_budget = self.memory_budget;
+        options.reload.gap = self.reload_gap;
         set(&mut options.reload.shadow_frames, self.shadow_frames);
         set(&mut options.reload.agreement, share("shadow-agreement", self.shadow_agreement)?);
         set(&mut options.reload.probation, self.probation.map(|span| span.0));
@@ -318,6 +330,8 @@ memory_margin = 10.0
 memory_growth = "64MiB"
 memory_growth_time = "2h"
 memory_warm_up = "60s"
+memory_budget = "1GiB"
+reload_gap = true
 shadow_frames = 7
 shadow_agreement = 95.0
 probation = "10s"

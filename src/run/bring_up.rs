@@ -133,8 +133,16 @@ pub(super) fn bring_up<'a>(
     }
     let lanes = station.lanes.as_slice().into();
     let recorder = common.shared.recorder.of_engine(index);
-    let shared =
-        Shared { options, board, present: Arc::clone(&present), lanes, label, recorder, ..common.shared.clone() };
+    let shared = Shared {
+        options,
+        board,
+        present: Arc::clone(&present),
+        lanes,
+        label,
+        recorder,
+        engine: index,
+        ..common.shared.clone()
+    };
     let inspector = Inspector::new(Parts {
         host: ready.host,
         call_limit: ready.call_limit,

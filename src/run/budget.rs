@@ -2,6 +2,8 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::units::Bytes;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What one engine takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,6 +12,52 @@ pub(super) struct Claim {
     pub(super) name: String,
     /// What it takes, as planned or as measured.
     pub(super) bytes: Bytes,
+}
+
+/// Whether there is room for one engine more.
+#[derive(Debug)]
+pub(super) enum Room {
+    /// Beside all that are loaded.
+    Beside,
+    /// Only in place of the running one; why.
+    InPlace(Error),
+    /// Not even then; why.
+    None(Error),
+}
+
+/// Whether `new` fits beside `running` and all `others` on the same device.
+pub(super) fn beside(running: &Claim, others: &[Claim], new: &Claim, budget: Bytes) -> Room {
+    let all: Vec<Claim> = [running].into_iter().chain(others).chain([new]).cloned().collect();
+    let Err(error) = together(&all, budget) else { return Room::Beside };
+    match together(&all[1..], budget) {
+        Ok(()) => Room::InPlace(error),
+        Err(error) => Room::None(error),
+    }
+}
+
+/// What the engines of a run take at present: the reload of one bundle counts those of the others.
+#[derive(Debug, Default)]
+pub(super) struct Books {
+    /// By number of the engine: its device, and what it takes there with all that stands beside it.
+    engines: Mutex<BTreeMap<usize, (usize, Vec<Claim>)>>,
+}
+
+impl Books {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, (usize, Vec<Claim>)>> {
+        self.engines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What engine number `engine` takes on `device` from now on.
+    pub(super) fn set(&self, engine: usize, device: usize, claims: Vec<Claim>) {
+        self.lock().insert(engine, (device, claims));
+    }
+
+    /// What all engines but this one take on `device`.
+    pub(super) fn others(&self, engine: usize, device: usize) -> Vec<Claim> {
+        let books = self.lock();
+        let others = books.iter().filter(|(number, (on, _))| **number != engine && *on == device);
+        others.flat_map(|(_, (_, claims))| claims.iter().cloned()).collect()
+    }
 }
 
 /// Whether all of `claims` fit into `budget` at once.
@@ -60,5 +108,28 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(together(&claims, Bytes::mib(1)).unwrap_err().to_string().contains("none alone"));
+    }
+
+    #[test]
+    fn room_for_one_more_beside_in_place_or_not_at_all() {
+        let (running, others) = (claim("old", 300), [claim("label", 200)]);
+        let room = |new: u64| beside(&running, &others, &claim("new", new), Bytes::mib(900));
+        assert!(matches!(room(400), Room::Beside));
+        let Room::InPlace(error) = room(401) else { panic!() };
+        assert!(error.message().contains("3 bundles take 901"), "{error}");
+        let Room::None(error) = room(701) else { panic!() };
+        assert!(error.message().contains("2 bundles take 901"), "{error}");
+    }
+
+    #[test]
+    fn the_books_tell_what_others_take_on_one_device() {
+        let books = Books::default();
+        books.set(0, 0, vec![claim("a", 1)]);
+        books.set(1, 0, vec![claim("b", 2), claim("c", 3)]);
+        books.set(2, 1, vec![claim("d", 4)]);
+        assert_eq!(books.others(0, 0), [claim("b", 2), claim("c", 3)]);
+        assert_eq!(books.others(2, 1), []);
+        books.set(1, 1, vec![claim("b", 2)]);
+        assert_eq!(books.others(0, 0), []);
     }
 }

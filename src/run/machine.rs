@@ -139,14 +139,16 @@ pub fn claim(bundle: &Bundle) -> Option<Bytes> {
     planned(bundle).map(|(total, once)| Bytes(total.0.saturating_sub(once.0))).max()
 }
 
-/// What all engines may take together: the budget asked for or the bundle's, without what the process takes once; else, on
-/// the CPU, four fifths of what this machine has left.
-pub fn budget(bundle: &Bundle, gpu: &GpuOptions) -> Option<Bytes> {
-    let asked = bundle.manifest().target.budget;
-    if is_for_cpu(bundle) {
-        return asked.or_else(|| memory::machine().map(|(used, total)| Bytes((total.0 - used.0) / 5 * 4)));
-    }
-    let limit = gpu.budget.or(asked).or_else(|| {
+/// What all engines on the CPU may take together while some that take `loaded` run already: the bundle's budget, else four
+/// fifths of what this machine has left, and those.
+pub fn cpu_budget(bundle: &Bundle, loaded: Bytes) -> Option<Bytes> {
+    let left = || memory::machine().map(|(used, total)| Bytes((total.0 - used.0) / 5 * 4 + loaded.0));
+    bundle.manifest().target.budget.or_else(left)
+}
+
+/// What all engines on the GPU may take together: the budget asked for or the bundle's, without what the process takes once.
+pub fn gpu_budget(bundle: &Bundle, gpu: &GpuOptions) -> Option<Bytes> {
+    let limit = gpu.budget.or(bundle.manifest().target.budget).or_else(|| {
         let found = devices(Driver::load().ok()?).ok()?;
         let device = found.into_iter().find(|device| device.ordinal == gpu.device)?;
         Some(Bytes(device.memory.0 / 100 * tensorrt::USUAL_SHARE_PERCENT))

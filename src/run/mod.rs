@@ -52,6 +52,7 @@ use crate::telemetry::{Labels, Metric, Telemetry};
 use crate::units::milliseconds;
 use baselines::Baselines;
 use bring_up::{Bench, Opened};
+use budget::Books;
 use cameras::{Beat, Cameras};
 use clerk::Clerk;
 use depot::{Delivery, Depot, Work};
@@ -188,9 +189,22 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
     let present = Present::unknown();
     let baselines = Baselines::new(options.service.state.as_deref(), options.service.guard, options.streams.len());
     let stop = stop.clone();
-    let lanes = (0..names.len()).collect();
-    let shared =
-        Shared { options, source, telemetry, board, stop, present, clerk, lanes, label: None, recorder, baselines };
+    let (lanes, books) = ((0..names.len()).collect(), Arc::default());
+    let shared = Shared {
+        options,
+        source,
+        telemetry,
+        board,
+        stop,
+        present,
+        clerk,
+        lanes,
+        recorder,
+        baselines,
+        label: None,
+        engine: 0,
+        books,
+    };
     let streams = bring_up::Streams { names: &names, infos: &infos };
     let common = bring_up::Common { shared: shared.clone(), streams, since, several: stations.len() > 1 };
     let mut benches = Vec::new();
@@ -199,7 +213,10 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
         benches.push(bench.map_err(|error| error.at(station.options.bundle.display()))?);
     }
     if live {
-        benches.iter().for_each(|bench| say(&bench.service.line()));
+        for bench in &benches {
+            say(&bench.service.line());
+            bench.service.say_room().iter().for_each(|line| say(line));
+        }
         say(&shared.recorder.line());
     }
     let presents = station_of.iter().map(|&station| Arc::clone(&benches[station].shared.present)).collect();
@@ -299,6 +316,10 @@ struct Shared<'a> {
     lanes: Arc<[usize]>,
     /// What pages and metrics call the engine, where there are several.
     label: Option<Arc<str>>,
+    /// Its number in the run.
+    engine: usize,
+    /// What all engines take.
+    books: Arc<Books>,
     recorder: Arc<Recorder>,
     baselines: Arc<Baselines>,
 }

@@ -57,6 +57,7 @@ impl Notifier {
                 Phase::Ready => self.send("READY=1\nSTATUS=ready"),
                 Phase::Fault => self.send("STATUS=fault: the engine is not to be believed, recovery is under way"),
                 Phase::ChangingOver => self.send("STATUS=changing over to another product"),
+                Phase::Reloading => self.send("STATUS=standing still while another bundle is loaded"),
                 Phase::Stopping => self.send("STOPPING=1"),
                 _ => self.send("STATUS=starting"),
             }
@@ -70,7 +71,7 @@ impl Notifier {
     }
 
     fn told_ready(&self) -> bool {
-        matches!(self.told, Some(Phase::Fault | Phase::ChangingOver))
+        matches!(self.told, Some(Phase::Fault | Phase::ChangingOver | Phase::Reloading))
     }
 
     fn send(&self, message: &str) {

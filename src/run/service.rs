@@ -15,6 +15,7 @@ use crate::bundle::Bundle;
 use crate::bundle::golden::Prover;
 use crate::error::Result;
 use crate::guard::ladder::{Cause, Ladder, Step};
+use crate::run::budget::Books;
 use crate::run::clerk::Clerk;
 use crate::run::incident::Recorder;
 use crate::run::inspector::{Alarm, Inspector};
@@ -63,6 +64,10 @@ pub(super) struct Service<'a> {
     lanes: Arc<[usize]>,
     /// What pages and metrics call it, where a run has several bundles.
     label: Option<Arc<str>>,
+    /// Its number in the run.
+    engine: usize,
+    /// What all engines of the run take.
+    books: Arc<Books>,
     recorder: Arc<Recorder>,
     memory: MemoryWatch,
     reloader: Reloader,
@@ -107,6 +112,8 @@ impl<'a> Service<'a> {
             clerk: Arc::clone(&shared.clerk),
             lanes: Arc::clone(&shared.lanes),
             label: shared.label.clone(),
+            engine: shared.engine,
+            books: Arc::clone(&shared.books),
             memory: MemoryWatch::new(options.service.memory, Arc::clone(&shared.telemetry), kinds),
             recorder: Arc::clone(&shared.recorder),
             reloader: Reloader::new(&ready.shelf),
@@ -121,6 +128,7 @@ impl<'a> Service<'a> {
         service.find_last_good();
         service.tell_recorder();
         service.count_from_zero();
+        service.keep_books(None);
         if let Some(product) = ready.product {
             service.keep_selected(product);
             service.show_products();
@@ -184,6 +192,10 @@ impl<'a> Service<'a> {
         self.telemetry.counter(Metric::ProofsFailed, self.labels());
         self.telemetry.counter(Metric::ResultsUnproven, Labels::NONE);
         self.telemetry.histogram(Metric::Recovery, self.labels());
+        self.telemetry.histogram(Metric::ReloadGap, self.labels());
+        for how in ["swapped", "unchanged", "refused", "does_not_fit", "rolled_back"] {
+            self.telemetry.counter(Metric::Reloads, self.labels().because(how));
+        }
     }
 
     fn tell_recorder(&self) {

@@ -50,6 +50,11 @@ pub trait EngineSource: Send + Sync {
         None
     }
 
+    /// The same while engines that take `loaded` run on it.
+    fn budget_beside(&self, bundle: &Bundle, device: usize, _loaded: Bytes) -> Option<Bytes> {
+        self.budget(bundle, device)
+    }
+
     /// Puts something between a camera and the run; nothing by default.
     fn fit_camera(&self, _stream: &str, camera: Box<dyn Camera>) -> Box<dyn Camera> {
         camera
@@ -80,6 +85,8 @@ pub struct BundleEngines {
     pub trust: Option<PublicKey>,
     /// Several streams share the engine: two batches in flight are worth their memory.
     pub shared: bool,
+    /// What all engines on the CPU may take together.
+    pub cpu_budget: Option<Bytes>,
     watch: Arc<GpuWatch>,
 }
 
@@ -92,6 +99,7 @@ impl BundleEngines {
             devices: options.service.devices.clone(),
             trust: options.trust.clone(),
             shared: options.streams.len() > 1,
+            cpu_budget: options.service.cpu_budget,
             watch: Arc::default(),
         }
     }
@@ -132,7 +140,14 @@ impl EngineSource for BundleEngines {
     }
 
     fn budget(&self, bundle: &Bundle, device: usize) -> Option<Bytes> {
-        machine::budget(bundle, &self.gpu(device))
+        self.budget_beside(bundle, device, Bytes(0))
+    }
+
+    fn budget_beside(&self, bundle: &Bundle, device: usize, loaded: Bytes) -> Option<Bytes> {
+        if machine::is_for_cpu(bundle) {
+            return self.cpu_budget.or_else(|| machine::cpu_budget(bundle, loaded));
+        }
+        machine::gpu_budget(bundle, &self.gpu(device))
     }
 
     fn load(&self, bundle: &Bundle, score_floor: f32, device: usize) -> Result<Box<dyn Engine>> {

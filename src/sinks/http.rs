@@ -8,11 +8,13 @@ mod door;
 mod incident;
 mod preview;
 mod products;
+mod reload;
 mod routes;
 mod snapshot;
 
 pub use board::{Board, BoardSink, DeviceState, DeviceView, IncidentNote, Phase, StreamSetup};
 pub use products::{Changed, ProductPlace, Products};
+pub use reload::{ReloadEnd, ReloadRoom, ReloadState, ReloadView};
 pub use snapshot::Limits;
 
 use crate::error::{Error, Result};

@@ -20,6 +20,8 @@ pub struct RowMetrics {
 
 struct StreamMetrics {
     name: StreamName,
+    /// The engine that answered its last row.
+    engine: String,
     trust: [Counter; 3],
     decisions: [Counter; 3],
     detections: Counter,
@@ -64,6 +66,7 @@ impl StreamMetrics {
         let counter = |metric| telemetry.counter(metric, Labels::stream(name));
         StreamMetrics {
             name: Arc::clone(name),
+            engine: String::new(),
             trust: [Metric::ResultsTrusted, Metric::ResultsSuspect, Metric::ResultsFault].map(counter),
             decisions: [Metric::DecisionsPass, Metric::DecisionsReject, Metric::DecisionsNotInspected].map(counter),
             detections: counter(Metric::Detections),
@@ -127,6 +130,11 @@ impl Sink for RowMetrics {
         stream.age.observe_ms(row.age_ms);
         count_reasons(&telemetry, Metric::GuardReasons, &row.stream, &row.reasons, &mut stream.reasons);
         count_reasons(&telemetry, Metric::GuardObserved, &row.stream, &row.observed, &mut stream.observed);
+        if stream.engine != row.engine.label() {
+            // Handles of an engine that is gone may be of series that are gone.
+            let before = std::mem::replace(&mut stream.engine, row.engine.label().to_owned());
+            self.engines.retain(|engine| engine.label != before);
+        }
         let engine = self.engine(row.engine.label());
         if row.reasons.contains(&Reason::EngineError) {
             engine.errors.increment();
@@ -152,6 +160,26 @@ impl Sink for RowMetrics {
 mod tests {
     use super::*;
     use crate::sinks::row::tests::row;
+
+    #[test]
+    fn an_engine_that_comes_back_is_told_of_again() {
+        let telemetry = Telemetry::new();
+        let mut sink = RowMetrics::new(Arc::clone(&telemetry));
+        let of = |name: &str| {
+            let stamp = crate::sinks::row::EngineStamp { bundle: name.into(), ..(*row().engine).clone() };
+            Row { engine: Arc::new(stamp), ..row() }
+        };
+        sink.put(&of("a")).unwrap();
+        sink.put(&of("b")).unwrap();
+        telemetry.forget_engine("a");
+        let told = |name: &str| {
+            let series = format!("edge_memory_peak_bytes{{engine=\"{name}\"}} 20");
+            telemetry.to_prometheus().lines().any(|line| line == series)
+        };
+        assert!(!told("a") && told("b"));
+        sink.put(&of("a")).unwrap();
+        assert!(told("a"));
+    }
 
     #[test]
     fn every_row_is_counted_once() {

@@ -102,7 +102,9 @@ metrics! {
     DeviceChanges, "edge_device_changes_total", Counter, ["reason"], "Times another device went on, by the device that did.";
     DeviceErrors, "edge_device_errors_total", Counter, ["reason"], "What the driver reports of devices: ecc_uncorrected, xid.";
     DeviceTemperature, "edge_device_temperature_celsius", Gauge, ["reason"], "Temperature of the chip, by device.";
-    Reloads, "edge_reloads_total", Counter, ["engine", "reason"], "Requests for another bundle, by how they ended: swapped, unchanged, refused, rolled_back.";
+    Reloads, "edge_reloads_total", Counter, ["engine", "reason"], "Requests for another bundle, by how they ended: swapped, unchanged, refused, does_not_fit, rolled_back.";
+    ReloadGap, "edge_reload_gap_seconds", Histogram, ["engine"], "Time the line stood still for a bundle that did not fit beside the running one.";
+    ReloadRoom, "edge_reload_room_bytes", Gauge, ["engine"], "What the budget leaves beside all engines; a bundle that takes more is not loaded beside the running one.";
     Changeovers, "edge_changeovers_total", Counter, ["reason"], "Changes to another product, by how they ended: changed, with_trouble.";
     MemoryAllocated, "edge_memory_allocated_bytes", Gauge, ["engine"], "Memory of the engine in use.";
     MemoryPeak, "edge_memory_peak_bytes", Gauge, ["engine"], "Highest use of memory by the engine.";

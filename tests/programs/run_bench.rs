@@ -46,6 +46,11 @@ fn a_budget_that_nothing_fits_is_refused_before_any_work() {
     let ran = bench.edge_build(&flags).ends_with(4);
     assert!(ran.people.contains("expected at most the budget of 300.0 MiB"), "{}", ran.people);
     assert!(!bench.path("t4.edge").exists());
+    // The same asked for by a recipe.
+    bench.write("engines/x/recipe.toml", b"model = '../../model.onnx'\nnames = ['hole', 'short']\ntarget = 't4'\n");
+    let ran = bench.edge_build(&["engines/x", "--portable", "--gpu-budget", "300MiB"]).ends_with(4);
+    assert!(ran.people.contains("expected at most the budget of 300.0 MiB"), "{}", ran.people);
+    assert_eq!(crate::workbench::names(&bench.path("engines/x")), ["recipe.toml"], "nothing half-made is left");
 }
 
 #[test]

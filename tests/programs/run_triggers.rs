@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// One request; the status code and the body.
-fn ask(address: &str, method: &str, path: &str, body: &str) -> (u16, String) {
+pub(crate) fn ask(address: &str, method: &str, path: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let length = body.len();
@@ -24,7 +24,7 @@ fn ask(address: &str, method: &str, path: &str, body: &str) -> (u16, String) {
     (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
 }
 
-fn address(line: &str) -> String {
+pub(crate) fn address(line: &str) -> String {
     line.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned()
 }
 

@@ -122,6 +122,11 @@ impl Bench {
         Running::start(self.sample_command(arguments))
     }
 
+    /// Starts `edge-run` and reads along.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Running {
+        Running::start(self.command(Path::new(edge_run()), arguments))
+    }
+
     /// `edge-run` with the sample bundle on the built-in CPU engine, not started yet.
     pub(crate) fn sample_command(&self, arguments: &[&str]) -> Command {
         let mut command =

@@ -9,8 +9,10 @@ use edge_trt::engine::canned::{CannedAnswer, CannedEngine};
 use edge_trt::engine::{Candidate, Engine, EngineInfo, Inference, Letterbox, MemoryFigures};
 use edge_trt::error::{ErrorKind, Result};
 use edge_trt::frame::Frame;
+use edge_trt::guard::ladder::Step;
 use edge_trt::run::Outcome;
 use edge_trt::run::depot::Delivery;
+use edge_trt::run::inject::{Fault, FaultKind, Injected, Injector, Plan, Until};
 use edge_trt::run::source::EngineSource;
 use edge_trt::units::{BoxPx, SizePx};
 use std::collections::BTreeMap;
@@ -27,6 +29,9 @@ struct Streams {
     periods: BTreeMap<String, Duration>,
     batch: u32,
     lanes: usize,
+    devices: usize,
+    /// Most runs in flight at once.
+    most_flying: Arc<AtomicU64>,
     run: Duration,
     spoil: Arc<Spoil>,
     loads: AtomicU64,
@@ -42,6 +47,8 @@ impl Streams {
             periods: named.map(|(at, &ms)| (format!("cam{at:02}"), Duration::from_millis(ms))).collect(),
             batch,
             lanes,
+            devices: 1,
+            most_flying: Arc::default(),
             run: Duration::from_millis(run_ms),
             spoil: Arc::new(|_, _, _, _| {}),
             loads: AtomicU64::new(0),
@@ -72,6 +79,8 @@ fn mark(stream: &str, number: u64) -> BoxPx {
 struct Marking {
     engine: CannedEngine,
     runs: Arc<Mutex<BTreeMap<usize, u64>>>,
+    flying: u64,
+    most_flying: Arc<AtomicU64>,
 }
 
 impl Marking {
@@ -96,9 +105,13 @@ impl Engine for Marking {
     }
     fn begin(&mut self, lane: usize, frames: &[&Frame]) -> Result<()> {
         self.count(frames);
-        self.engine.begin(lane, frames)
+        self.engine.begin(lane, frames)?;
+        self.flying += 1;
+        self.most_flying.fetch_max(self.flying, Relaxed);
+        Ok(())
     }
     fn finish(&mut self, lane: usize, answers: &mut Vec<Inference>) -> Result<()> {
+        self.flying -= 1;
         self.engine.finish(lane, answers)
     }
     fn memory(&self) -> MemoryFigures {
@@ -134,7 +147,12 @@ impl EngineSource for Streams {
             .with_lanes(self.lanes)
             .with_run_time(self.run);
         engine.set_score_floor(score_floor);
-        Ok(Box::new(Marking { engine, runs: Arc::clone(&self.runs) }))
+        let (runs, most_flying) = (Arc::clone(&self.runs), Arc::clone(&self.most_flying));
+        Ok(Box::new(Marking { engine, runs, flying: 0, most_flying }))
+    }
+
+    fn devices(&self) -> usize {
+        self.devices
     }
 
     fn fit_camera(&self, stream: &str, _camera: Box<dyn Camera>) -> Box<dyn Camera> {
@@ -367,4 +385,44 @@ fn c02_a_slot_that_fails_is_seen_by_the_self_test() {
     let (outcome, _) = run(streams, &line);
     assert_eq!(outcome.incidents.len(), 1, "{:?}", outcome.incidents);
     assert!(outcome.incidents[0].what.contains("slot 2"), "{:?}", outcome.incidents);
+}
+
+/// The fault harness leaves an engine its lanes: what begins with two batches in flight is repaired as on a real engine, and
+/// every frame has its row.
+#[test]
+fn c02_faults_on_purpose_begin_with_batches_in_flight() {
+    use FaultKind::{DeviceLost, Error, Nan, OutOfMemory, Stuck, Swapped};
+    use Step::{NewContext, ReloadBundle, RetryFrame, Rewarm, StandbyDevice};
+    for (kind, amount, until, steps) in [
+        (Nan, 1.0, Until::Load, &[RetryFrame, Rewarm, NewContext][..]),
+        (Swapped, 1.0, Until::Load, &[RetryFrame, Rewarm, NewContext]),
+        (OutOfMemory, 1.0, Until::Load, &[RetryFrame, Rewarm, NewContext]),
+        (Error, 1.0, Until::Open, &[RetryFrame, Rewarm, NewContext, ReloadBundle]),
+        (Stuck, 0.9, Until::Never, &[NewContext]),
+        (DeviceLost, 1.0, Until::Device, &[StandbyDevice]),
+    ] {
+        let mut streams = Streams::new(&[5; 8], 8, 2, 10);
+        streams.devices = if kind == DeviceLost { 2 } else { 1 };
+        let mut line = streams.line(30);
+        line.options.service.echo_every = 0;
+        line.options.service.call_limit = Some(Duration::from_millis(400));
+        line.options.service.patience = Duration::from_secs(5);
+        line.options.frames = Some(800);
+        line.options.streams.iter_mut().for_each(|stream| stream.delivery = Some(Delivery::Every));
+        let streams = Arc::new(streams);
+        let fault = Fault { kind, at: 203, amount, until, frames: 1, device: None };
+        let injector = Injector::new(Plan { faults: vec![fault] });
+        let outcome = line.run(Injected::over(Arc::clone(&streams) as _, Arc::clone(&injector))).unwrap();
+        let name = kind.name();
+        assert_eq!(outcome.incidents.len(), 1, "{name}: {:?}", outcome.incidents);
+        assert_eq!(outcome.incidents[0].steps, steps, "{name}");
+        assert_eq!(streams.most_flying.load(Relaxed), 2, "{name}: as many in flight as without the harness");
+        results(&line);
+        nothing_is_lost(&line, &streams);
+        let rows = line.rows();
+        let faults = rows.iter().filter(|row| row["trust"] == "fault").count();
+        assert!((1..=24).contains(&faults), "{name}: {faults}: the batch itself and what was in flight behind it");
+        let (listed, _) = edge_trt::run::incident::list(&line.path("state")).unwrap();
+        assert_eq!(listed.len(), 1, "{name}: {:?}", listed.iter().map(|listed| &listed.report).collect::<Vec<_>>());
+    }
 }

@@ -39,6 +39,7 @@ mod p02_dynamic_input;
 mod p04_precision_not_found;
 mod p08_weak_cache_key;
 mod r04_reload;
+mod r04_room_for_two;
 mod r05_slow_growth;
 mod r05_whole_line;
 mod r07_device_nodes;

@@ -11,21 +11,21 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A line that runs in a thread until it is told to stop.
-struct Running {
-    line: Line,
-    door: Arc<ReloadDoor>,
+pub(crate) struct Running {
+    pub(crate) line: Line,
+    pub(crate) door: Arc<ReloadDoor>,
     stop: StopFlag,
-    live: Arc<AtomicI64>,
+    pub(crate) live: Arc<AtomicI64>,
     thread: JoinHandle<edge_trt::Result<Outcome>>,
 }
 
 impl Running {
-    fn start(line: Line, source: CannedSource) -> Self {
+    pub(crate) fn start(line: Line, source: CannedSource) -> Self {
         Self::start_over(line, Arc::clone(&source.live), Arc::new(source))
     }
 
     /// `live` counts the engines of `source`.
-    fn start_over(mut line: Line, live: Arc<AtomicI64>, source: Arc<dyn EngineSource>) -> Self {
+    pub(crate) fn start_over(mut line: Line, live: Arc<AtomicI64>, source: Arc<dyn EngineSource>) -> Self {
         line.options.frames = None;
         line.options.duration = Some(Duration::from_secs(300));
         let door = Arc::clone(&line.options.service.reload.door);
@@ -39,7 +39,7 @@ impl Running {
         running
     }
 
-    fn wait_for(&self, what: &str, done: impl Fn() -> bool) {
+    pub(crate) fn wait_for(&self, what: &str, done: impl Fn() -> bool) {
         let since = Instant::now();
         while !done() {
             assert!(!self.thread.is_finished(), "the line ended before {what}");
@@ -48,23 +48,23 @@ impl Running {
         }
     }
 
-    fn next(&self, ask: impl FnOnce()) -> Settled {
+    pub(crate) fn next(&self, ask: impl FnOnce()) -> Settled {
         let (before, _) = self.door.settled();
         ask();
         self.wait_for("an outcome", || self.door.settled().0 > before);
         self.door.settled().1.unwrap()
     }
 
-    fn reload(&self) -> Settled {
+    pub(crate) fn reload(&self) -> Settled {
         self.next(|| self.door.ask())
     }
 
     /// Puts a bundle under the running path, as a rename.
-    fn put(&self, bias: f32, change: impl FnOnce(&mut edge_trt::bundle::Manifest)) {
+    pub(crate) fn put(&self, bias: f32, change: impl FnOnce(&mut edge_trt::bundle::Manifest)) {
         write_bundle(&self.line.options.bundle, bias, change);
     }
 
-    fn end(self) -> (Line, Outcome) {
+    pub(crate) fn end(self) -> (Line, Outcome) {
         self.stop.raise(StopReason::Done);
         let outcome = self.thread.join().unwrap().unwrap();
         assert_eq!(self.live.load(Ordering::SeqCst), 0, "an engine was left behind");
@@ -72,7 +72,7 @@ impl Running {
     }
 }
 
-fn line() -> Line {
+pub(crate) fn line() -> Line {
     let mut line = Line::new();
     let reload = &mut line.options.service.reload;
     reload.rest = Duration::from_millis(150);
@@ -81,7 +81,7 @@ fn line() -> Line {
     line
 }
 
-fn refused(settled: Settled) -> String {
+pub(crate) fn refused(settled: Settled) -> String {
     match settled {
         Settled::Refused(why) => why,
         other => panic!("expected a refusal, found {other:?}"),

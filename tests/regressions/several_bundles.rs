@@ -89,6 +89,12 @@ fn a_fault_of_one_bundle_is_not_one_of_the_other() {
     let rows = by_stream(&line);
     let faults = |stream: &str| rows[stream].iter().filter(|row| row["trust"] == "fault").count();
     assert_eq!((faults("cam0"), faults("cam1"), faults("cam2")), (0, 0, 1));
+    // The incident is the faulty bundle's, with its stream alone, so that it can be run again.
+    let (listed, broken) = edge_trt::run::incident::list(&line.path("state")).unwrap();
+    assert_eq!((listed.len(), broken.len()), (1, 0));
+    let report = &listed[0].report;
+    assert_eq!((report.engine.bundle.as_str(), &report.streams[..]), ("slow", &["cam2".to_owned()][..]));
+    assert_eq!(report.steps.last().map(String::as_str), Some("new_context"));
 }
 
 #[test]

@@ -294,6 +294,10 @@ impl EngineSource for Injected {
         self.inner.budget(bundle, device)
     }
 
+    fn budget_beside(&self, bundle: &Bundle, device: usize, loaded: Bytes) -> Option<Bytes> {
+        self.inner.budget_beside(bundle, device, loaded)
+    }
+
     fn devices(&self) -> usize {
         self.inner.devices()
     }

@@ -8,6 +8,7 @@ use crate::guard::memory::MemoryLimits;
 use crate::guard::schedule::ProofLimits;
 use crate::run::incident::IncidentOptions;
 use crate::run::product::ProductOptions;
+use crate::units::Bytes;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,6 +36,9 @@ pub struct ServiceOptions {
     pub ladder: LadderLimits,
     /// The memory watch.
     pub memory: MemoryLimits,
+    /// What all engines on the CPU may take together; `None`: the bundle's budget, else four fifths of what the machine has
+    /// left.
+    pub cpu_budget: Option<Bytes>,
     /// How bundles are replaced while the line runs.
     pub reload: ReloadOptions,
     /// Ordinals of the GPUs in the order in which they are used: the first serves, the others stand by. Empty: the one GPU
@@ -61,6 +65,7 @@ impl Default for ServiceOptions {
             camera_stuck_after: Duration::from_secs(20),
             ladder: LadderLimits::default(),
             memory: MemoryLimits::default(),
+            cpu_budget: None,
             reload: ReloadOptions::default(),
             devices: Vec::new(),
             standby: StandbyLimits::default(),

@@ -49,6 +49,7 @@ impl Service<'_> {
         let host = inspector.install(installed)?;
         self.bundle = ready.bundle;
         self.tell_recorder();
+        self.keep_books(None);
         let prover = self.known.replace(ready.prover, ready.call_limit, ready.proof_cost);
         if changed {
             self.standbys_follow();

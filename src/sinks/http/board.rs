@@ -2,6 +2,7 @@
 //! into buffers that are already there, under a lock that readers hold no longer than such a copy takes.
 
 use super::products::Products;
+use super::reload::ReloadView;
 use crate::decision::Decision;
 use crate::detections::Detection;
 use crate::engine::{EngineTimings, MemoryFigures};
@@ -34,17 +35,20 @@ pub enum Phase {
     Fault,
     /// Another product's engine is being put in and proved.
     ChangingOver,
+    /// The engine is gone while another bundle is loaded in its place: there is no room for both.
+    Reloading,
     /// The run is ending.
     Stopping,
 }
 
-const PHASES: [Phase; 7] = [
+const PHASES: [Phase; 8] = [
     Phase::Starting,
     Phase::WarmingUp,
     Phase::Proving,
     Phase::Ready,
     Phase::Fault,
     Phase::ChangingOver,
+    Phase::Reloading,
     Phase::Stopping,
 ];
 
@@ -198,6 +202,7 @@ struct EngineSigns {
     /// What pages and metrics call it; empty until it is known.
     label: Mutex<String>,
     devices: Mutex<Vec<DeviceView>>,
+    reload: Mutex<ReloadView>,
 }
 
 impl EngineSigns {
@@ -358,6 +363,19 @@ impl Board {
     pub(super) fn devices(&self) -> Vec<DeviceView> {
         let of = |signs: &EngineSigns| signs.devices.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.signs().iter().flat_map(of).collect()
+    }
+
+    /// Changes what is known of this engine's reloads.
+    pub fn change_reload(&self, change: impl FnOnce(&mut ReloadView)) {
+        if let Some(signs) = self.signs().first() {
+            change(&mut signs.reload.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// The reloads of this engine; of a whole run one of each engine.
+    pub(super) fn reloads(&self) -> Vec<ReloadView> {
+        let of = |signs: &EngineSigns| signs.reload.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.signs().iter().map(of).collect()
     }
 
     /// What pages and metrics call this engine, as long as no result has said it.

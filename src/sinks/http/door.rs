@@ -166,7 +166,12 @@ pub(super) fn query_token(uri: &Uri) -> Option<String> {
 /// Compares digests without an early end, so that the time taken says nothing about the token.
 fn is_same(expected: &[u8; 32], given: &str) -> bool {
     let given: [u8; 32] = Sha256::digest(given.as_bytes()).into();
-    std::hint::black_box(expected.iter().zip(&given).fold(0, |different, (a, b)| different | (a ^ b))) == 0
+    all_same(expected.iter().zip(&given))
+}
+
+/// Looks at every pair, whatever the first ones were.
+fn all_same<'a>(pairs: impl Iterator<Item = (&'a u8, &'a u8)>) -> bool {
+    std::hint::black_box(pairs.fold(0, |different, (a, b)| different | (a ^ b))) == 0
 }
 
 #[cfg(test)]
@@ -225,6 +230,22 @@ mod tests {
         let door = Door::new(None, true, false, Telemetry::new());
         assert_eq!(ask(&door, Method::GET, "/", &[("host", "line7:8080")]), 200);
         assert_eq!(ask(&door, Method::POST, "/trigger", &[("host", "line7:8080")]), 403);
+    }
+
+    #[test]
+    fn tokens_are_compared_to_the_end_wherever_they_differ() {
+        let expected: [u8; 32] = Sha256::digest(b"open-sesame-1").into();
+        for differs_at in [None, Some(0), Some(15), Some(31)] {
+            let mut given = expected;
+            differs_at.into_iter().for_each(|at: usize| given[at] ^= 0x10);
+            let mut looked_at = 0;
+            let same = all_same(expected.iter().zip(&given).inspect(|_| looked_at += 1));
+            assert_eq!((same, looked_at), (differs_at.is_none(), 32), "{differs_at:?}");
+        }
+        assert!(is_same(&expected, "open-sesame-1"));
+        for wrong in ["", "open-sesame-", "open-sesame-12", "Open-sesame-1"] {
+            assert!(!is_same(&expected, wrong), "{wrong}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::door::{COOKIE, Door, Refusal, query_token};
 use super::incident;
 use super::preview::Previews;
 use super::snapshot::{Limits, Snapshot};
-use super::{Command, HttpOptions, Trigger, products};
+use super::{Command, HttpOptions, Trigger, products, reload};
 use crate::guard::Reason;
 use crate::telemetry::{Labels, Metric, Telemetry};
 use axum::Router;
@@ -18,6 +18,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream;
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -49,6 +50,8 @@ pub(super) struct App {
     previews: Previews,
     /// The last snapshot as JSON, so that many readers cost no more than one.
     snapshot: Mutex<Option<(Instant, bool, Arc<str>)>>,
+    /// Engines that metrics have named so far: a changeover or a reload may name others.
+    engines: Mutex<BTreeSet<String>>,
 }
 
 impl App {
@@ -64,6 +67,7 @@ impl App {
             commands: options.commands.filter(|_| options.token.is_some()),
             parts: AtomicU64::new(0),
             snapshot: Mutex::new(None),
+            engines: Mutex::default(),
         })
     }
 
@@ -114,8 +118,8 @@ pub(super) fn router(app: &Arc<App>, peer: IpAddr) -> Router {
         .route("/trigger", post(trigger))
         .route("/products", get(products::products))
         .route("/product", post(products::product))
-        .route("/reload", post(|app: State<Arc<App>>| command(app, Command::Reload)))
-        .route("/rollback", post(|app: State<Arc<App>>| command(app, Command::Rollback)))
+        .route("/reload", get(reload::reloads).post(|app, query| reload::ask(app, query, Command::Reload)))
+        .route("/rollback", post(|app, query| reload::ask(app, query, Command::Rollback)))
         .route("/deep-log", post(deep_log))
         .fallback(|| async {
             (StatusCode::NOT_FOUND, "no such page; there are / /line /incident /metrics /livez /readyz /healthz\n")
@@ -172,6 +176,11 @@ async fn causes() -> impl IntoResponse {
 async fn metrics(State(app): State<Arc<App>>) -> impl IntoResponse {
     let snapshot = app.look();
     let telemetry = &app.telemetry;
+    let mut engines = app.engines.lock().unwrap_or_else(PoisonError::into_inner);
+    engines.extend(snapshot.engines.iter().map(|engine| engine.label().to_owned()));
+    let answers = |label: &String| snapshot.engines.iter().any(|engine| engine.label() == *label);
+    engines.iter().filter(|label| !answers(label)).for_each(|gone| telemetry.forget_engine(gone));
+    drop(engines);
     for engine in &snapshot.engines {
         let labels = Labels::engine(engine.label());
         telemetry.gauge(Metric::EngineReady, labels).set(if engine.ready { 1.0 } else { 0.0 });
@@ -278,7 +287,7 @@ async fn deep_log(
 }
 
 /// Hands a command on; how it ends is in the log and in `edge_reloads_total`.
-async fn command(State(app): State<Arc<App>>, command: Command) -> (StatusCode, &'static str) {
+pub(super) async fn command(State(app): State<Arc<App>>, command: Command) -> (StatusCode, &'static str) {
     match app.commands.as_ref().map(|commands| commands.try_send(command)) {
         None => (StatusCode::FORBIDDEN, "this run takes no commands: start it with `--token-file FILE`\n"),
         Some(Ok(())) => (StatusCode::ACCEPTED, "asked; the log and edge_reloads_total say how it ends\n"),

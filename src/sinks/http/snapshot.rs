@@ -2,6 +2,7 @@
 
 use super::board::{Board, DeviceView, IncidentNote, Latest, Phase, Recent, Slot, Totals};
 use super::products::Products;
+use super::reload::ReloadView;
 use crate::decision::Decision;
 use crate::engine::MemoryFigures;
 use crate::guard::{Reason, Standing, Trust};
@@ -86,6 +87,7 @@ pub(super) struct EngineView {
     streams: Vec<String>,
     /// Empty where there is one device.
     devices: Vec<DeviceView>,
+    reload: ReloadView,
 }
 
 /// How a stream is.
@@ -230,7 +232,7 @@ impl EngineView {
         let phase = board.phase();
         let heartbeat_age_ms = board.heartbeat_age_ms();
         let stuck_after = match phase {
-            Phase::Ready | Phase::Fault | Phase::ChangingOver => limits.engine_stuck_after,
+            Phase::Ready | Phase::Fault | Phase::ChangingOver | Phase::Reloading => limits.engine_stuck_after,
             _ => limits.start_stuck_after,
         };
         let answering = Duration::from_millis(heartbeat_age_ms) <= stuck_after;
@@ -249,6 +251,7 @@ impl EngineView {
             frames_per_run: None,
             streams: board.own_slots().map(|slot| slot.setup.name.to_string()).collect(),
             devices: board.devices(),
+            reload: board.reloads().into_iter().next().unwrap_or_default(),
         };
         let mut fault = false;
         let mut newest = None;
@@ -363,6 +366,7 @@ impl Look<'_> {
             (_, StreamState::Silent) => Some(("silent", latest.answered)),
             (_, StreamState::Waiting) => Some(("starting", None)),
             (Phase::Fault, _) => Some(("engine_error", latest.answered)),
+            (Phase::Reloading, _) => Some(("reloading", latest.answered)),
             (Phase::ChangingOver, _) => Some((Reason::Changeover.name(), latest.answered)),
             _ => None,
         };

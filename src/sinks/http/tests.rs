@@ -599,3 +599,73 @@ fn the_start_line_says_how_to_come_from_elsewhere() {
     assert!(lines.contains(&format!("http://127.0.0.1:{port}/")), "{lines}");
     assert!(lines.contains(&format!("ssh -L {port}:127.0.0.1:{port} USER@")), "{lines}");
 }
+
+#[test]
+fn a_reload_tells_beforehand_and_afterwards_how_it_goes() {
+    let (sender, receiver) = mpsc::sync_channel(2);
+    let token = Some("open-sesame-1".to_owned());
+    let options = HttpOptions { listen: local(), commands: Some(sender), token, ..HttpOptions::default() };
+    let bench = bench(options, &["cam0"]);
+    let right = "Authorization: Bearer open-sesame-1\r\n";
+    let said = "reload: `line1` takes 4 KiB, beside it 1 KiB of 5 KiB are left";
+    bench.board.name_engine("line1");
+    bench.board.change_reload(|reload| {
+        reload.room = Some(ReloadRoom::Refused);
+        reload.said = Some(said.to_owned());
+    });
+    let (status, text) = bench.post("/reload", right, "");
+    assert!(status == 202 && text.contains(said), "{status} {text}");
+    receiver.recv().unwrap();
+    let receiver = std::sync::Mutex::new(receiver);
+    for (how, status) in [("swapped", 200), ("does_not_fit", 409)] {
+        let board = Arc::clone(&bench.board);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                receiver.lock().unwrap().recv().unwrap();
+                board.change_reload(|reload| {
+                    reload.note(ReloadEnd { how, gap_ms: Some(1500.0), ..ReloadEnd::default() })
+                });
+            });
+            let (found, text) = bench.post("/reload?wait=20", right, "");
+            assert_eq!(found, status, "{text}");
+            let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!((told[0]["engine"].as_str(), told[0]["room"].as_str()), (Some("line1"), Some("refused")));
+            assert_eq!((&told[0]["last"]["how"], &told[0]["last"]["gap_ms"]), (&how.into(), &1500.0.into()));
+        });
+    }
+    assert_eq!(bench.post("/reload?wait=601", right, "").0, 400);
+    assert_eq!(bench.post("/reload?now", right, "").0, 400);
+    let request = format!("GET /reload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{right}\r\n");
+    let (status, text) = split(&bench.send(&request, None));
+    assert!(status == 200 && text.contains("\"ended\":2"), "{status} {text}");
+}
+
+#[test]
+fn engines_of_several_bundles_are_told_apart() {
+    let setup = |name: &str| StreamSetup { name: name.into(), continuous: true, has_rule: false };
+    let board = Board::of_several(vec![setup("a"), setup("b")], &[0, 1]);
+    let options = HttpOptions { listen: local(), ..HttpOptions::default() };
+    let telemetry = Telemetry::new();
+    let server = Server::start(options, Arc::clone(&board), Arc::clone(&telemetry)).unwrap().unwrap();
+    let bench = Bench { server, board, telemetry };
+    for (engine, (label, device)) in [("left", "0"), ("right", "1")].into_iter().enumerate() {
+        let own = bench.board.of_engine(engine);
+        own.name_engine(label);
+        own.set_phase(if engine == 0 { Phase::Ready } else { Phase::Fault });
+        own.heartbeat();
+        let view = DeviceView::new(device.to_owned(), "serving", None, None, DeviceState::default());
+        own.show_devices(vec![view]);
+    }
+    let text = bench.get("/metrics").1;
+    for line in ["edge_engine_ready{engine=\"left\"} 1", "edge_engine_ready{engine=\"right\"} 0"] {
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
+    let health: serde_json::Value = serde_json::from_str(&bench.get("/healthz").1).unwrap();
+    let engines = health["engines"].as_array().unwrap();
+    let told: Vec<_> = engines
+        .iter()
+        .map(|engine| (engine["label"].as_str().unwrap(), &engine["streams"][0], &engine["devices"][0]["device"]))
+        .collect();
+    assert_eq!(told, [("left", &"a".into(), &"0".into()), ("right", &"b".into(), &"1".into())]);
+    assert_eq!((&health["ready"], health["devices"].as_array().unwrap().len()), (&false.into(), 2));
+}

@@ -1,16 +1,26 @@
 //! Where requests for another bundle come in, and how they ended.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// How a request for another bundle ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settled {
     /// The bundle with this id answers now.
     Swapped(String),
+    /// The same, after the line has stood still for it: there was no room for both.
+    SwappedWithGap {
+        /// The bundle's id.
+        id: String,
+        /// How long nobody answered.
+        gap: Duration,
+    },
     /// The file holds the bundle that runs already.
     Unchanged,
     /// The old one goes on; why.
     Refused(String),
+    /// The old one goes on: there is no room for both, or none at all; why.
+    DoesNotFit(String),
     /// The bundle before answers again; why.
     RolledBack(String),
 }

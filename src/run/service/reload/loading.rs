@@ -1,9 +1,9 @@
 //! A bundle is opened, checked against the running one and loaded on a thread of its own.
 
-use super::{Load, Refusal, Stage};
+use super::{Found, Load, Refusal, Stage};
 use crate::bundle::Bundle;
 use crate::bundle::manifest::Manifest;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::run::Options;
 use crate::run::ready::{Loading, Ready};
 use crate::run::service::{Service, short};
@@ -40,7 +40,7 @@ impl Service<'_> {
         self.load_beside(place, move |_| Ok(Some(bundle)));
     }
 
-    /// Loads on a thread of its own while the running engine answers.
+    /// Loads on a thread of its own while the running engine answers; where both do not fit, leaves it at that.
     pub(super) fn load_beside(
         &mut self,
         place: usize,
@@ -48,14 +48,22 @@ impl Service<'_> {
     ) {
         let (send, receive) = sync_channel(1);
         let (source, options, device) = (Arc::clone(&self.source), self.options.clone(), self.device);
+        let loaded = self.loaded();
         let work = move || {
-            let loaded = open(&*source).and_then(|bundle| {
-                let Some(bundle) = bundle else { return Ok(None) };
-                let id = bundle.id().to_owned();
-                load(&source, &options, device, bundle).map(Some).map_err(|error| Refusal { id: Some(id), error })
-            });
+            let look = || {
+                let Some(bundle) = open(&*source)? else { return Ok(Found::Same) };
+                if let Some(found) = loaded.look(&*source, &bundle, device)? {
+                    return Ok(found);
+                }
+                match load(&source, &options, device, Arc::clone(&bundle)) {
+                    Ok(ready) => Ok(Found::Ready(Box::new(ready))),
+                    // The plan was for less than the device had left.
+                    Err(error) if error.kind() == ErrorKind::Budget => Ok(Found::InPlace(bundle, error)),
+                    Err(error) => Err(Refusal { id: Some(bundle.id().to_owned()), error }),
+                }
+            };
             // The run has ended when nobody takes it.
-            drop(send.send(loaded));
+            drop(send.send(look()));
         };
         match std::thread::Builder::new().name("reload".into()).spawn(work) {
             Ok(_detached) => self.reloader.stage = Stage::Loading(Load { outcome: receive, place, device }),

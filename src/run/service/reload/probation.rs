@@ -1,6 +1,6 @@
 //! Swap, probation and rollback: the old engine stays ready for a while and comes back when the new one faults.
 
-use super::{ROLLBACK_REQUEST, Settled, Stage};
+use super::{ROLLBACK_REQUEST, Reloader, Settled, Stage};
 use crate::bundle::Bundle;
 use crate::bundle::golden::Prover;
 use crate::error::{Error, Result};
@@ -21,6 +21,19 @@ pub(super) struct Before {
     prover: Prover,
     call_limit: Duration,
     until: Instant,
+}
+
+impl Before {
+    pub(super) fn bundle(&self) -> &Arc<Bundle> {
+        &self.bundle
+    }
+}
+
+impl Reloader {
+    /// While the engine before stands ready: until when.
+    pub(super) fn probation_until(&self) -> Option<Instant> {
+        self.before.as_ref().map(|before| before.until)
+    }
 }
 
 impl Service<'_> {
@@ -65,6 +78,7 @@ impl Service<'_> {
             self.refuse(None, &Error::refused(why));
         }
         self.reloader.before = None;
+        self.reloader.way_back = None;
     }
 
     fn keep_before(&mut self, bundle: Arc<Bundle>, host: Host, prover: Prover, call_limit: Duration) {
@@ -73,6 +87,7 @@ impl Service<'_> {
     }
 
     pub(in crate::run::service) fn drop_before(&mut self) {
+        self.reloader.way_back = None;
         if let Some(before) = self.reloader.before.take() {
             before.host.close(CLOSE_LIMIT);
         }
@@ -82,7 +97,9 @@ impl Service<'_> {
         if self.reloader.before.as_ref().is_some_and(|before| Instant::now() >= before.until) {
             log::info!("reload: bundle {} has stood its probation", short(self.bundle.id()));
             self.drop_before();
+            self.keep_books(None);
         }
+        self.reloader.way_back.take_if(|(_, until)| Instant::now() >= *until);
     }
 
     /// A fault during probation: the old engine comes back at once, when it still gives the known answers. Whether it did.
@@ -90,7 +107,7 @@ impl Service<'_> {
         if !matches!(std::mem::replace(&mut self.reloader.stage, Stage::Idle), Stage::Idle) {
             self.refuse(None, &Error::refused(format!("the running engine has a fault itself: {why}")));
         }
-        let Some(before) = self.reloader.before.take() else { return Ok(false) };
+        let Some(before) = self.reloader.before.take() else { return Ok(self.load_the_one_before(inspector, why)) };
         let bad = self.bundle.id().to_owned();
         log::error!("bundle {} has a fault during its probation: the one before comes back", short(&bad));
         self.parts_unproved(why);
@@ -122,7 +139,7 @@ impl Service<'_> {
         if !matches!(self.reloader.stage, Stage::Idle) {
             self.reloader.stage = Stage::Idle;
         }
-        if self.reloader.before.is_some() {
+        if self.reloader.before.is_some() || self.reloader.way_back.is_some() {
             self.prove_before_parting(inspector);
             match self.roll_back_on_fault(inspector, "asked for by hand") {
                 Ok(_) => {}

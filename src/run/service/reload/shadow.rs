@@ -34,6 +34,7 @@ impl Service<'_> {
             Ok(detector) => {
                 let rules = self.rules_of(manifest);
                 let wanted = if self.rolling_back { 0 } else { rules.shadow_frames };
+                self.keep_books(Some(&ready.bundle));
                 let boxes = Vec::with_capacity(300);
                 let (frames, agreement, since, holds) = (0, 0.0, Instant::now(), false);
                 self.reloader.stage =

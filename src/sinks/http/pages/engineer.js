@@ -213,7 +213,7 @@ class Engines {
   constructor(element) {
     this.element = element;
     this.rows = make("tbody");
-    const heads = ["engine", "bundle", "streams", "proved", "memory", "per_run", "devices"];
+    const heads = ["engine", "bundle", "streams", "proved", "memory", "per_run", "devices", "reload"];
     element.append(make("table", "", null, [
       make("thead", "", null, [make("tr", "", null, heads.map((key) => make("th", "", text(key))))]), this.rows,
     ]));
@@ -224,7 +224,7 @@ class Engines {
     this.element.hidden = engines.length < 2;
     if (engines.length < 2) return;
     while (this.lines.length < engines.length) {
-      const line = { name: make("strong"), state: make("span", "pill"), cells: [1, 2, 3, 4, 5, 6].map(() => make("td")) };
+      const line = { name: make("strong"), state: make("span", "pill"), cells: [1, 2, 3, 4, 5, 6, 7].map(() => make("td")) };
       this.lines.push(line);
       this.rows.append(make("tr", "", null, [make("td", "", null, [line.name, " ", line.state]), ...line.cells]));
     }
@@ -241,9 +241,11 @@ class Engines {
       bytes(engine.memory_bytes.allocated) + " / " + text("peak") + " " + bytes(engine.memory_bytes.peak),
       engine.frames_per_run ? String(engine.frames_per_run) : "–",
       engine.devices.map(deviceLine).join("  ·  ") || "–",
+      reloadLine(engine.reload),
     ];
     cells.forEach((content, at) => say(line.cells[at], content));
     line.cells[0].title = engine.sha256 || "";
+    line.cells[6].title = reloadWhy(engine.reload);
     line.cells[5].title = engine.devices.map((device) => device.why || "").join(" ").trim();
   }
 }
@@ -270,7 +272,21 @@ function deviceLine(device) {
   return device.device + " " + text("device_" + device.role) + memory + heat;
 }
 
-const engine = new Facts(find("engine"), ["bundle", "backend", "proved", "engine", "memory", "process", "per_run", "devices", "uptime"]);
+/** What becomes of another bundle: what is done with it now, else how the last one ended, else whether there is room. */
+function reloadLine(reload) {
+  if (reload.state !== "idle") return text("reload_" + reload.state);
+  if (reload.last) {
+    const gap = reload.last.gap_ms === null ? "" : ", " + text("stood_still") + " " + lasted(reload.last.gap_ms);
+    return text("end_" + reload.last.how) + gap + "  " + clock(Date.parse(reload.last.at));
+  }
+  return reload.room ? text("room_" + reload.room) : "–";
+}
+
+function reloadWhy(reload) {
+  return [reload.last && reload.last.why, reload.said].filter(Boolean).join("\n");
+}
+
+const engine = new Facts(find("engine"), ["bundle", "backend", "proved", "engine", "memory", "process", "per_run", "devices", "reload", "uptime"]);
 for (const [address, key] of [["/line", "operator_page"], ["/metrics", "metrics"], ["/healthz", "health"]]) {
   const link = make("a", "", text(key));
   link.href = address;
@@ -302,6 +318,7 @@ listen(
     engine.set("process", facts.process_resident_bytes ? bytes(facts.process_resident_bytes) : "–");
     const devices = snapshot.devices.map(deviceLine);
     engine.set("devices", devices.join("  ·  ") || "–", snapshot.devices.map((device) => device.why || "").join(" "));
+    engine.set("reload", reloadLine(facts.reload), reloadWhy(facts.reload));
     engine.set("uptime", duration(snapshot.uptime_s));
     for (const stream of snapshot.streams) {
       if (!cards.has(stream.name)) {
