@@ -106,6 +106,7 @@ fn row(name: &str, station: usize, number: u64) -> Row {
             classes: vec!["plate".to_owned(), "scratch".to_owned()].into(),
             device: None,
             product: None,
+            label: None,
         }),
         frame: Some(Arc::new(frame)),
     }

@@ -20,7 +20,7 @@ pub struct Answer {
     pub(super) said: Option<Result<Inference, Trouble>>,
     /// It was at the engine when that was repaired. What the engine did to it is known: it raises no alarm, and its fault is
     /// part of the incident that was repaired.
-    pub(super) told: bool,
+    pub told: bool,
     /// The engine that it was handed to.
     pub(super) stamp: Arc<EngineStamp>,
 }
