@@ -190,6 +190,7 @@ impl<'a> Service<'a> {
             self.telemetry.counter(Metric::RecoverySteps, self.labels().because(step.name()));
         }
         self.telemetry.counter(Metric::ProofsFailed, self.labels());
+        self.telemetry.counter(Metric::ProofsPassed, self.labels());
         self.telemetry.counter(Metric::ResultsUnproven, Labels::NONE);
         self.telemetry.histogram(Metric::Recovery, self.labels());
         self.telemetry.histogram(Metric::ReloadGap, self.labels());

@@ -197,7 +197,7 @@ fn a_killed_process_leaves_what_it_has_written() {
     let bench = Bench::new();
     let live = ["--source", "sim:?size=320x192&fps=30", "--listen", "none", "--state", "st"];
     let mut running = bench.start_sample(&[&live[..], &["--deep-log"]].concat());
-    running.wait_for("incidents: kept in the state folder");
+    running.wait_for("kept in the state folder");
     let folder = bench.path("st/incidents");
     let until = Instant::now() + Duration::from_secs(60);
     let some = || {
