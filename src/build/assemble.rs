@@ -1,38 +1,31 @@
 //! The whole way from a recipe to a bundle that has proved itself.
 
 use super::cache_key::CacheKey;
-use super::calibrate::{Calibration, calibrate, one_line};
-use super::compile::readback::add_read_back;
-use super::compile::{Compiled, Compiler, PlanOrder, Request, compile};
+use super::calibrate::{Calibration, calibrate};
+use super::compile::{Compiled, Compiler, Request, compile};
+use super::gate::AskBy;
 use super::gate::report::Subject;
-use super::gate::{self, AskBy, PlanToAsk};
+use super::known::{KnownAnswers, Tolerances};
 use super::memory::{self, Circumstances};
-use super::pictures::{PictureFolder, decode, short_name};
+use super::pictures::{PictureFolder, short_name};
 use super::precision::{self, Converted, Task};
+use super::put::{Parts, put};
 use super::watcher::Watcher;
 use super::{Options, Prepared, batch, inputs, prepare, unchanged};
-use crate::bundle::golden::{self, GoldenFrame, GoldenSet, RecordOptions};
-use crate::bundle::manifest::{Golden, GoldenKind, Precision, SCHEMA, Source};
-use crate::bundle::plan::PlanFacts;
-use crate::bundle::{Files, GOLDEN_ANSWERS, MODEL, Manifest, check_output, stage_with};
+use crate::bundle::manifest::{Golden, Precision, SCHEMA};
+use crate::bundle::{Manifest, check_output};
 use crate::config::{self, Recipe};
 use crate::decision::Rule;
 use crate::detections::Detector;
 use crate::engine::cpu::CpuOptions;
 use crate::engine::{Engine, InputSpec, cpu};
 use crate::error::{Error, Result};
-use crate::frame::Picture;
 use crate::gpu::plan::MemoryPlan;
 use crate::onnx;
 use crate::platform::Platform;
-use crate::units::{Bytes, SizePx, count, float};
+use crate::units::Bytes;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Most golden frames taken from `--golden DIR`.
-pub const MOST_GOLDEN_FRAMES: usize = 64;
-/// Score down to which synthetic golden frames are compared.
-const SYNTHETIC_FLOOR: f32 = 0.01;
 
 /// What to build, checked as far as flags and recipe can be checked without the model.
 #[derive(Debug, Clone)]
@@ -107,8 +100,8 @@ pub fn assemble(order: &Order, watcher: &mut dyn Watcher) -> Result<Built> {
     drop(engine);
     let made = Made { converted: converted.as_ref(), known: &known, key };
     let manifest = manifest(order, &prepared, calibration.as_ref(), made);
-    let proved = Proved { prepared: &prepared, known: &known, compiled: compiled.map(|plan| (plan, memory)) };
-    let built = finish(order, proved, manifest, converted.as_mut(), watcher)?;
+    let parts = Parts { prepared: &prepared, known: &known, compiled: compiled.map(|plan| (plan, memory)) };
+    let built = put(order, parts, manifest, converted.as_mut(), watcher)?;
     if let Some(converted) = &converted {
         let folder = order.output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         report(order, converted, order.report.as_deref().unwrap_or(folder), true, watcher)?;
@@ -153,7 +146,13 @@ fn convert(order: &Order, prepared: Prepared, watcher: &mut dyn Watcher) -> Resu
 }
 
 /// Writes `NAME.report.json` and `NAME.report.html` into `folder`.
-fn report(order: &Order, converted: &Converted, folder: &Path, written: bool, watcher: &mut dyn Watcher) -> Result<()> {
+pub(super) fn report(
+    order: &Order,
+    converted: &Converted,
+    folder: &Path,
+    written: bool,
+    watcher: &mut dyn Watcher,
+) -> Result<()> {
     let file = |extension: &str| folder.join(report_name(order, extension));
     let subject = Subject {
         name: &order.name,
@@ -221,131 +220,13 @@ fn prove_batch(
         .map_err(|error| if error.place().is_some() { error } else { error.at(order.recipe.model.display()) })
 }
 
-fn load(order: &Order, prepared: &Prepared, input: &InputSpec, model: &[u8]) -> Result<Box<dyn Engine>> {
+pub(super) fn load(order: &Order, prepared: &Prepared, input: &InputSpec, model: &[u8]) -> Result<Box<dyn Engine>> {
     let floor = order.recipe.thresholds.lowest_score();
     let classes: Arc<[String]> = prepared.classes.clone().into();
     cpu::load(model, input, &prepared.layout, classes, floor, &order.cpu).map_err(|error| match error.place() {
         Some(_) => error,
         None => error.at(order.recipe.model.display()),
     })
-}
-
-pub(super) struct KnownAnswers {
-    kind: GoldenKind,
-    set: GoldenSet,
-    score_floor: f32,
-    answered_by: String,
-    /// Input pixels a source pixel, the smallest over all frames.
-    smallest_scale: f32,
-}
-
-impl KnownAnswers {
-    /// The answers of `engine` to the pictures that the order names, else to drawn ones.
-    pub(super) fn record(
-        order: &Order,
-        prepared: &Prepared,
-        engine: &mut dyn Engine,
-        calibration: Option<&Calibration>,
-        watcher: &mut dyn Watcher,
-    ) -> Result<KnownAnswers> {
-        let thresholds = &order.recipe.thresholds;
-        let (kind, score_floor, pictures) = match (&order.recipe.golden, calibration) {
-            (Some(folder), _) => (GoldenKind::Given, thresholds.lowest_score(), given_pictures(folder, watcher)?),
-            (None, Some(calibration)) => {
-                let pictures = calibration.golden.iter().map(|path| decode(path)).collect::<Result<Vec<_>>>()?;
-                (GoldenKind::Calibration, thresholds.lowest_score(), pictures)
-            }
-            (None, None) => (GoldenKind::Synthetic, SYNTHETIC_FLOOR, golden::synthetic_pictures(prepared.input.size)),
-        };
-        let origin = match kind {
-            GoldenKind::Given => "given",
-            GoldenKind::Calibration => "chosen among the calibration pictures",
-            GoldenKind::Synthetic if prepared.source.opset == Source::NO_MODEL => {
-                "drawn, for want of pictures; `--golden DIR` takes real ones"
-            }
-            GoldenKind::Synthetic => "drawn, for want of pictures; `--calibration DIR` gives the guard its reference",
-        };
-        watcher.say(&format!("known answers: {} pictures, {origin}", pictures.len()));
-        watcher.check_stop()?;
-        let smallest_scale =
-            pictures.iter().map(|picture| scale(picture.size, prepared.input.size)).fold(1.0, f32::min);
-        let frames: Vec<_> =
-            pictures.into_iter().zip(0..).map(|(picture, number)| golden::frame(number, picture)).collect();
-        let options = RecordOptions { thresholds, classes: &prepared.classes, score_floor };
-        let answers = golden::record(engine, &frames, &options).map_err(|error| {
-            error.hint("a model that answers like this is not put into a bundle; look at the export")
-        })?;
-        let boxes: usize = answers.iter().map(|answer| answer.candidates.len()).sum();
-        if boxes == 0 {
-            watcher.warn(
-                "the known answers hold no box at all: they prove little; give pictures of parts with `--golden DIR`",
-            );
-        }
-        let frames = frames.into_iter().zip(answers).enumerate().map(|(number, (frame, answer))| GoldenFrame {
-            name: golden::entry_name(number),
-            picture: frame.picture,
-            answer,
-        });
-        Ok(KnownAnswers {
-            kind,
-            set: GoldenSet { frames: frames.collect() },
-            score_floor,
-            answered_by: engine.info().backend.clone(),
-            smallest_scale,
-        })
-    }
-
-    /// The entries of the bundle.
-    pub(super) fn to_files(&self) -> Result<(Vec<String>, Files)> {
-        self.set.to_files()
-    }
-}
-
-fn scale(source: SizePx, input: SizePx) -> f32 {
-    let side = |source: u32, input: u32| float(input) / float(source.max(1));
-    side(source.width_px, input.width_px).min(side(source.height_px, input.height_px))
-}
-
-fn given_pictures(folder: &Path, watcher: &mut dyn Watcher) -> Result<Vec<Picture>> {
-    let folder = PictureFolder::list(folder)?;
-    if folder.files.len() > MOST_GOLDEN_FRAMES {
-        watcher.warn(&format!(
-            "the golden folder holds {} pictures; the first {MOST_GOLDEN_FRAMES} by name are taken",
-            folder.files.len()
-        ));
-    }
-    let mut pictures = Vec::new();
-    for path in folder.files.iter().take(MOST_GOLDEN_FRAMES) {
-        match decode(path) {
-            Ok(picture) => pictures.push(picture),
-            Err(error) => watcher.warn(&format!("left out `{}`: {}", short_name(path), one_line(&error))),
-        }
-    }
-    if pictures.is_empty() {
-        return Err(Error::source_failed("found no usable picture for the known answers").at(folder.folder.display()));
-    }
-    Ok(pictures)
-}
-
-/// How much backends may differ. FP32: rounding alone (seen up to 0.8 px of the input and 0.003); half precision and
-/// quantised graphs are computed differently by every backend.
-struct Tolerances {
-    corner_px: f32,
-    score: f32,
-    share: f32,
-}
-
-impl Tolerances {
-    fn of(prepared: &Prepared) -> Tolerances {
-        let has = |word: &str| prepared.precision_found.iter().any(|(name, &layers)| layers > 0 && name.contains(word));
-        if has("int8") {
-            Tolerances { corner_px: 8.0, score: 0.1, share: 0.1 }
-        } else if has("f16") {
-            Tolerances { corner_px: 4.0, score: 0.05, share: 0.02 }
-        } else {
-            Tolerances { corner_px: 1.0, score: 0.01, share: 0.0 }
-        }
-    }
 }
 
 /// What the bundle will take on the GPU, against the target's budget.
@@ -432,87 +313,4 @@ pub(super) fn manifest(
         cache_key_fields: made.key.fields,
         files: Default::default(),
     }
-}
-
-/// What a bundle is written from.
-struct Proved<'a> {
-    prepared: &'a Prepared,
-    known: &'a KnownAnswers,
-    compiled: Option<(Compiled, Option<MemoryPlan>)>,
-}
-
-/// Writes the bundle aside, judges its plan where there is one, proves it from there with an engine loaded anew, and gives it its
-/// name.
-fn finish(
-    order: &Order,
-    made: Proved<'_>,
-    mut manifest: Manifest,
-    converted: Option<&mut Converted>,
-    watcher: &mut dyn Watcher,
-) -> Result<Built> {
-    let (_names, mut files) = made.known.set.to_files()?;
-    debug_assert!(files.contains_key(GOLDEN_ANSWERS));
-    files.insert(MODEL.to_owned(), made.prepared.model_bytes.clone());
-    let bytes = files.values().map(|bytes| count(bytes.len())).sum();
-    watcher.check_stop()?;
-    let mut plan = Files::new();
-    let mut staged = stage_with(&order.output, &manifest, &files, |id| {
-        if let (Compiler::Plan(order), Some((compiled, memory))) = (&order.compiler, made.compiled) {
-            plan = compiled.into_entries(order, id, memory)?;
-        }
-        Ok(plan.clone())
-    })?;
-    if let Compiler::Plan(order_of_plan) = &order.compiler {
-        let mut plan = add_read_back(plan, order_of_plan, staged.aside(), watcher)?;
-        if let Some(converted) = converted {
-            plan = judge_plan(order, order_of_plan, staged.aside(), plan, converted, watcher)?;
-            manifest.gate = converted.verdict.as_ref().map(|verdict| verdict.result().clone());
-        }
-        drop(staged);
-        staged = stage_with(&order.output, &manifest, &files, |id| {
-            let facts = PlanFacts { bundle: id.to_owned(), ..PlanFacts::of_entries(&plan)? };
-            facts.into_entries_of(plan)
-        })?;
-    }
-    let bundle = staged.open()?;
-    let mut engine = load(order, made.prepared, &made.prepared.input, &bundle.model()?)?;
-    let proof = golden::prove(engine.as_mut(), &bundle)?;
-    watcher.say(&format!(
-        "proved: {} known answers came out right, largest difference {:.4} px and {:.6} in score",
-        proof.frames, proof.worst_px, proof.worst_score
-    ));
-    watcher.check_stop()?;
-    drop(bundle);
-    let id = staged.commit()?;
-    Ok(Built { id, bytes: Bytes(std::fs::metadata(&order.output).map_or(bytes, |about| about.len())), rebuilt: true })
-}
-
-/// Lets the plan of the bundle at `staged` answer for the candidate, where the graph was judged and this machine can run the plan: its
-/// result takes the place of the graph's. Gives the plan's entries with it.
-fn judge_plan(
-    order: &Order,
-    compiled: &PlanOrder,
-    staged: &Path,
-    entries: Files,
-    converted: &mut Converted,
-    watcher: &mut dyn Watcher,
-) -> Result<Files> {
-    let Some(verdict) = converted.verdict.as_mut() else { return Ok(entries) };
-    if !gate::plan::runs_here(compiled) {
-        watcher.say("gate: the graph was judged on the CPU; this machine cannot run the plan");
-        return Ok(entries);
-    }
-    let facts = PlanFacts::of_entries(&entries)?;
-    let name = facts.name();
-    let plan = PlanToAsk { bundle: staged, name: &name, search: &compiled.search };
-    let graph = verdict.result().candidate.clone();
-    verdict.judged = verdict.ground.judge_plan(plan, order.ask_by, Some(graph), watcher)?;
-    let result = verdict.result().clone();
-    if let Err(error) = gate::plan::tell(&result, watcher) {
-        if let Some(folder) = &order.report {
-            report(order, converted, folder, false, watcher)?;
-        }
-        return Err(error);
-    }
-    PlanFacts { gate: Some(result), ..facts }.into_entries_of(entries)
 }

@@ -5,9 +5,10 @@
 
 mod header;
 
-use super::assemble::{Built, KnownAnswers, Made, Order, manifest};
+use super::assemble::{Built, Made, Order, manifest};
 use super::compile::readback::measured;
 use super::compile::{Compiler, PlanOrder, dotted};
+use super::known::KnownAnswers;
 use super::layout::{self, Output};
 use super::watcher::Watcher;
 use super::{Options, Prepared, inputs, names};
