@@ -350,9 +350,11 @@ impl Line {
         text.lines().map_while(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// Every result, as JSON.
+    /// Every result, as JSON, those of files that were put aside for their size first.
     pub(crate) fn rows(&self) -> Vec<serde_json::Value> {
-        let text = std::fs::read_to_string(self.path("rows.jsonl")).unwrap_or_default();
+        let aside = (1..10).rev().map(|number| format!("rows.jsonl.{number}"));
+        let files = aside.chain(["rows.jsonl".to_owned()]);
+        let text: String = files.filter_map(|file| std::fs::read_to_string(self.path(&file)).ok()).collect();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
