@@ -17,7 +17,6 @@ use crate::frame::StreamName;
 use crate::guard::Guard;
 use crate::sinks::http::Phase;
 use crate::sinks::row::EngineStamp;
-use crate::units::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -44,24 +43,20 @@ impl Opened {
     }
 }
 
-/// Whether the engines of all bundles fit on the first device together; where that is not known beforehand, loading tells.
+/// Whether the engines of all bundles fit together on every device; where that is not known beforehand, loading tells.
 ///
 /// # Errors
 /// [`crate::ErrorKind::Budget`] with what each takes and what would fit.
 pub(super) fn fit_together(opened: &[Opened], source: &dyn EngineSource) -> Result<()> {
-    let Some(limit) = limit(opened, source) else { return Ok(()) };
+    if opened.len() < 2 {
+        return Ok(());
+    }
+    let Some(limit) = budget::smallest(opened.iter().map(|opened| &*opened.bundle), source) else { return Ok(()) };
     let claim = |opened: &Opened| {
         let bytes = source.claim(&opened.bundle, 0)?;
         Some(Claim { name: opened.bundle.manifest().name.clone(), bytes })
     };
     budget::together(&opened.iter().filter_map(claim).collect::<Vec<_>>(), limit)
-}
-
-fn limit(opened: &[Opened], source: &dyn EngineSource) -> Option<Bytes> {
-    if opened.len() < 2 {
-        return None;
-    }
-    opened.iter().filter_map(|opened| source.budget(&opened.bundle, 0)).min()
 }
 
 /// One engine, ready to answer.

@@ -1,6 +1,8 @@
 //! Several engines on one device: whether they fit together, and what would when they do not.
 
+use crate::bundle::Bundle;
 use crate::error::{Error, ErrorKind, Result};
+use crate::run::source::EngineSource;
 use crate::units::Bytes;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -58,6 +60,12 @@ impl Books {
         let others = books.iter().filter(|(number, (on, _))| **number != engine && *on == device);
         others.flat_map(|(_, (_, claims))| claims.iter().cloned()).collect()
     }
+}
+
+/// The smallest budget of any of `bundles` on any device that may come to serve; `None` where none is known beforehand.
+pub(super) fn smallest<'a>(bundles: impl Iterator<Item = &'a Bundle>, source: &dyn EngineSource) -> Option<Bytes> {
+    let on_each = |bundle| (0..source.devices()).filter_map(move |device| source.budget(bundle, device));
+    bundles.flat_map(on_each).min()
 }
 
 /// Whether all of `claims` fit into `budget` at once.

@@ -18,6 +18,7 @@ mod dashboard;
 mod documents;
 mod killed;
 mod run_bad_input;
+mod run_batches;
 mod run_bench;
 mod run_camera;
 mod run_clock;

@@ -2,7 +2,8 @@
 
 use crate::line::{CannedSource, Line, fault, write_bundle};
 use edge_trt::decision::{Decision, DecisionRule};
-use edge_trt::run::inject::{FaultKind, Injected, Injector, Plan, Until};
+use edge_trt::guard::ladder::Step;
+use edge_trt::run::inject::{Fault, FaultKind, Injected, Injector, Plan, Until};
 use edge_trt::run::product::{self, Product, ProductDoor};
 use edge_trt::run::source::EngineSource;
 use edge_trt::run::stop::{StopFlag, StopReason};
@@ -123,6 +124,17 @@ fn is_of(row: &Value, bias: f64) -> bool {
     (right(row) - right_of(bias)).abs() < 1e-3
 }
 
+/// Bundle and threshold are those of the product that the row names.
+fn is_its_products(row: &Value) {
+    let (bias, boxes) = match row["product"].as_str().unwrap() {
+        "a" => (0.0, 2),
+        "b" => (5.0, 2),
+        _ => (5.0, 1),
+    };
+    assert!(is_of(row, bias), "{row}");
+    assert_eq!(row["detections"].as_array().unwrap().len(), boxes, "{row}");
+}
+
 fn runs_of_products(rows: &[Value]) -> Vec<String> {
     let mut ids: Vec<String> = rows.iter().map(|row| row["product"].as_str().unwrap().to_owned()).collect();
     ids.dedup();
@@ -148,13 +160,7 @@ fn every_row_says_its_product_and_none_is_answered_by_another_ones_engine() {
             assert!(row["detections"].is_null(), "{row}");
             continue;
         }
-        let (bias, boxes) = match row["product"].as_str().unwrap() {
-            "a" => (0.0, 2),
-            "b" => (5.0, 2),
-            _ => (5.0, 1),
-        };
-        assert!(is_of(row, bias), "{row}");
-        assert_eq!(row["detections"].as_array().unwrap().len(), boxes, "{row}");
+        is_its_products(row);
         // The rule of product c alone decides.
         assert_eq!(row["decision"].is_null(), row["product"] != "c", "{row}");
     }
@@ -288,6 +294,57 @@ fn products_that_do_not_fit_together_are_refused_at_the_start_with_what_would() 
     let mut line = self::line();
     line.options.frames = Some(3);
     line.run(Arc::new(enough)).unwrap();
+}
+
+/// The engines of all products are loaded again on the device that goes on: it needs the room for them too.
+#[test]
+fn products_must_fit_together_on_every_device() {
+    let source = |other_room| {
+        let other_room = Some((1, Bytes(other_room)));
+        CannedSource { devices: 2, room: Some(Bytes(9000)), other_room, ..CannedSource::new() }
+    };
+    let error = line().run(Arc::new(source(6000))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Budget);
+    assert!(error.to_string().contains("2 bundles take"), "{error}");
+    let mut line = line();
+    line.options.frames = Some(3);
+    line.run(Arc::new(source(8500))).unwrap();
+}
+
+fn device_of(row: &Value) -> &str {
+    row["engine"]["device"].as_str().unwrap()
+}
+
+/// Whichever device serves, a product is answered by its own bundle's engine, and judged by its own thresholds.
+#[test]
+fn a_standby_device_follows_the_product_and_the_shelf_follows_the_line() {
+    let mut line = line();
+    line.options.service.standby.retry_after = Duration::from_millis(50);
+    let source = CannedSource { devices: 2, ..CannedSource::new() };
+    let (live, loads) = (Arc::clone(&source.live), Arc::clone(&source.loads));
+    let lost = Fault { at: 400, device: Some(0), ..fault(FaultKind::DeviceLost, 1.0, Until::Device) };
+    let engines = Injected::over(Arc::new(source), Injector::new(Plan { faults: vec![lost] }));
+    // One serves, one is on the shelf, one stands by.
+    let running = Running::start(line, live, engines, 3);
+    assert_eq!(*loads.lock().unwrap(), [0, 0, 1]);
+    running.change_to("b");
+    running.wait_for("the standby of b", || loads.lock().unwrap()[..] == [0, 0, 1, 1]);
+    running.wait_for("the other device", || {
+        running.line.rows_so_far().iter().any(|row| device_of(row) == "1" && is_answered_by(row, "b"))
+    });
+    for id in ["c", "a", "b"] {
+        running.change_to(id);
+    }
+    running.wait_for("one engine on the shelf and one to stand by", || running.live.load(Ordering::SeqCst) == 3);
+    let (line, outcome) = running.end();
+    assert_eq!(outcome.incidents.len(), 1, "{:?}", outcome.incidents);
+    assert_eq!(outcome.incidents[0].steps, [Step::StandbyDevice]);
+    let rows = line.rows();
+    assert_eq!(runs_of_products(&rows), ["a", "b", "c", "a", "b"]);
+    let mut devices: Vec<&str> = rows.iter().map(device_of).collect();
+    devices.dedup();
+    assert_eq!(devices, ["0", "1"]);
+    rows.iter().filter(|row| row["trust"] != "fault").for_each(is_its_products);
 }
 
 #[test]

@@ -115,6 +115,8 @@ pub(crate) struct CannedSource {
     pub(crate) room: Option<Bytes>,
     /// Most engines at a time so far.
     pub(crate) most_live: Arc<AtomicI64>,
+    /// A device with another room than the rest.
+    pub(crate) other_room: Option<(usize, Bytes)>,
 }
 
 impl CannedSource {
@@ -131,6 +133,7 @@ impl CannedSource {
             loads_of_spoilt: AtomicU64::new(0),
             room: None,
             most_live: Arc::default(),
+            other_room: None,
         }
     }
 }
@@ -206,8 +209,8 @@ impl EngineSource for CannedSource {
         Some(Bytes(bundle.manifest().files.get(MODEL)?.bytes))
     }
 
-    fn budget(&self, _bundle: &Bundle, _device: usize) -> Option<Bytes> {
-        self.room
+    fn budget(&self, _bundle: &Bundle, device: usize) -> Option<Bytes> {
+        self.other_room.filter(|(other, _)| *other == device).map(|(_, room)| room).or(self.room)
     }
 
     fn devices(&self) -> usize {

@@ -44,7 +44,7 @@ pub(in crate::run) struct Shelf {
     pub(in crate::run) places: Vec<Place>,
     /// The place that is inspected.
     pub(in crate::run) active: usize,
-    /// What all engines may take together, where that is known.
+    /// What all engines may take together on any device, where that is known.
     limit: Option<Bytes>,
 }
 
@@ -67,7 +67,7 @@ impl Shelf {
         }
         let mut shelf = Shelf { places, active: inspected, limit: None };
         if shelf.places.len() > 1 {
-            shelf.limit = shelf.places.iter().filter_map(|place| source.budget(&place.bundle, 0)).min();
+            shelf.limit = budget::smallest(shelf.places.iter().map(|place| &*place.bundle), source);
         }
         shelf.check(source)?;
         for (index, place) in shelf.places.iter().enumerate() {
@@ -92,7 +92,7 @@ impl Shelf {
         Ok(())
     }
 
-    /// Whether all engines fit together on the first device.
+    /// Whether all engines fit together on every device: after a change of device they all stand there.
     fn check(&self, source: &dyn EngineSource) -> Result<()> {
         let Some(limit) = self.limit else { return Ok(()) };
         let claims = self.places.iter().filter_map(|place| {
