@@ -10,7 +10,6 @@ use edge_trt::engine::{ElementType, Engine, InputSpec, Layout};
 use edge_trt::frame::{Frame, Picture};
 use edge_trt::units::SizePx;
 use std::io::BufRead;
-use std::time::Instant;
 
 /// CPU time of all threads of this process, milliseconds.
 fn cpu_ms() -> f64 {
@@ -40,15 +39,7 @@ fn main() {
     let mut engine = engine(backend, threads.parse().unwrap(), model);
     let size = SizePx::new(640, 640);
     let pixels = (0..3 * size.pixels()).map(|at| (at * 7 % 251) as u8).collect();
-    let frame = Frame {
-        stream: "bench".into(),
-        number: 0,
-        captured_at: None,
-        arrived: Instant::now(),
-        source: None,
-        part: None,
-        picture: Picture::rgb(size, pixels),
-    };
+    let frame = Frame::new("bench", 0, Picture::rgb(size, pixels));
     println!("{}", engine.info().backend);
     let mut answers = Vec::new();
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {

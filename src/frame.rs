@@ -1,5 +1,6 @@
 //! Frames: pixels with their layout, the stream they came from and when they were captured.
 
+use crate::error::{Error, Result};
 use crate::units::SizePx;
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -147,7 +148,26 @@ impl Picture {
         }
     }
 
-    /// Whether the buffer holds all rows; consumers refuse a picture that is not whole.
+    /// Refuses a picture that does not hold all the rows that it describes.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Refused`].
+    pub fn check_whole(&self) -> Result<()> {
+        if self.is_whole() {
+            return Ok(());
+        }
+        Err(Error::refused(format!(
+            "found a {:?} picture of {} with {} bytes and rows of {} bytes, expected {} bytes and rows of at least {}",
+            self.format,
+            self.size,
+            self.pixels.as_slice().len(),
+            self.stride_bytes,
+            self.format.picture_bytes(self.size, self.stride_bytes),
+            self.format.row_bytes(self.size.width_px),
+        )))
+    }
+
+    /// Whether the buffer holds all rows.
     pub fn is_whole(&self) -> bool {
         self.size.width_px > 0
             && self.size.height_px > 0
@@ -194,6 +214,19 @@ pub struct FrameTag {
 }
 
 impl Frame {
+    /// A frame that arrives now, from no file, for no part.
+    pub fn new(stream: impl Into<StreamName>, number: u64, picture: Picture) -> Self {
+        Frame {
+            stream: stream.into(),
+            number,
+            captured_at: None,
+            arrived: Instant::now(),
+            source: None,
+            part: None,
+            picture,
+        }
+    }
+
     /// The identity of this frame.
     pub fn tag(&self) -> FrameTag {
         FrameTag { stream: Arc::clone(&self.stream), number: self.number }

@@ -1,4 +1,5 @@
-//! Operators that are not in the ONNX standard, and those that run graphs inside graphs: named before any parser meets them.
+//! Which operators a model may hold: refuses those outside the standard ([`crate::onnx::operators`]), those that run graphs inside
+//! graphs, and integer ones, by name, before any parser meets them.
 
 use crate::error::{Error, Result};
 use crate::onnx::index::GraphIndex;

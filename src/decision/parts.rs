@@ -3,11 +3,13 @@
 //! A part is opened by its trigger and closed by the first of: its answer, its deadline, the end of the run. Whatever
 //! comes after that is counted and changes nothing.
 
+mod ids;
+
 use super::Decision;
 use crate::error::{Error, Result};
 use crate::frame::PartTag;
-use crate::units::count;
-use std::collections::{HashMap, HashSet, VecDeque};
+use ids::Ids;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -70,9 +72,7 @@ pub struct PartBook {
     mixed: bool,
     open: HashMap<Arc<str>, OpenPart>,
     in_order: VecDeque<Arc<str>>,
-    recent: HashSet<Arc<str>>,
-    recent_in_order: VecDeque<Arc<str>>,
-    next_number: u64,
+    ids: Ids,
     counts: PartCounts,
 }
 
@@ -80,9 +80,9 @@ impl PartBook {
     /// Most parts that may wait for an answer at once; more triggers are refused.
     pub const MOST_OPEN: usize = 4096;
     /// Decided ids that are remembered, so that an id is not used twice within that many parts.
-    pub const REMEMBERED: usize = 16_384;
+    pub const REMEMBERED: usize = Ids::REMEMBERED;
     /// Longest id in bytes.
-    pub const LONGEST_ID_BYTES: usize = 128;
+    pub const LONGEST_ID_BYTES: usize = Ids::LONGEST_BYTES;
 
     /// An empty book. Parts not answered `deadline` after their trigger are `not_inspected`; `None` waits until the end
     /// of the run.
@@ -92,9 +92,7 @@ impl PartBook {
             mixed: false,
             open: HashMap::new(),
             in_order: VecDeque::new(),
-            recent: HashSet::new(),
-            recent_in_order: VecDeque::new(),
-            next_number: 1,
+            ids: Ids::new(),
             counts: PartCounts::default(),
         }
     }
@@ -147,7 +145,7 @@ impl PartBook {
     /// the answer says. `None` when the part was decided before or is unknown: that answer is counted and dropped.
     pub fn answer(&mut self, id: &str, decision: Decision, now: Instant) -> Option<Decided> {
         let Some((id, part)) = self.open.remove_entry(id) else {
-            if self.recent.contains(id) {
+            if self.ids.is_recent(id) {
                 self.counts.late_answers += 1;
             } else {
                 self.counts.unknown_answers += 1;
@@ -227,13 +225,7 @@ impl PartBook {
             Decision::Reject => self.counts.rejected += 1,
             Decision::NotInspected => self.counts.not_inspected += 1,
         }
-        if self.recent_in_order.len() >= Self::REMEMBERED
-            && let Some(oldest) = self.recent_in_order.pop_front()
-        {
-            self.recent.remove(&oldest);
-        }
-        self.recent.insert(Arc::clone(&part));
-        self.recent_in_order.push_back(Arc::clone(&part));
+        self.ids.remember(Arc::clone(&part));
         Decided { part, decision, triggered }
     }
 
@@ -261,59 +253,14 @@ impl PartBook {
             return Err(Error::usage(format!("{} parts wait for an answer, no more are taken", self.open.len()))
                 .hint("trigger slower, or set a shorter `deadline_ms` in [decision]"));
         }
-        let Some(id) = id else {
-            return Ok((self.next_running_number(), false));
-        };
-        check_id(id)?;
-        if self.open.contains_key(id) {
-            return Err(Error::usage(format!("part `{id}` is still open, expected an id of its own for each trigger"))
-                .hint("wait for its decision, or leave the id out to get a running number"));
-        }
-        if !self.recent.contains(id) {
-            return Ok((id.into(), false));
-        }
-        let mut suffix = 2_u64;
-        loop {
-            let renamed = format!("{id}#{suffix}");
-            if !self.is_taken(&renamed) {
-                return Ok((renamed.into(), true));
-            }
-            suffix += 1;
-        }
+        self.ids.choose(id, |id| self.open.contains_key(id))
     }
-
-    fn next_running_number(&mut self) -> Arc<str> {
-        loop {
-            let id = self.next_number.to_string();
-            self.next_number += 1;
-            if !self.is_taken(&id) {
-                return id.into();
-            }
-        }
-    }
-
-    fn is_taken(&self, id: &str) -> bool {
-        self.open.contains_key(id) || self.recent.contains(id)
-    }
-}
-
-fn check_id(id: &str) -> Result<()> {
-    let problem = if id.is_empty() {
-        "an empty part id".to_owned()
-    } else if id.len() > PartBook::LONGEST_ID_BYTES {
-        format!("a part id of {} bytes", count(id.len()))
-    } else if id.chars().any(char::is_control) {
-        "a control character in the part id".to_owned()
-    } else {
-        return Ok(());
-    };
-    Err(Error::usage(format!("found {problem}, expected 1 to {} bytes of text", PartBook::LONGEST_ID_BYTES))
-        .hint("leave the id out to get a running number"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::count;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -422,8 +369,7 @@ mod tests {
         }
         assert!(book.in_order.len() < 100, "{}", book.in_order.len());
         assert_eq!(&*book.drain()[0].part, "never answered");
-        assert_eq!(book.recent.len(), PartBook::REMEMBERED);
-        assert_eq!(book.recent_in_order.len(), PartBook::REMEMBERED);
+        assert_eq!(book.ids.remembered(), PartBook::REMEMBERED);
         assert!(book.in_order.is_empty());
     }
 

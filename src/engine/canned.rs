@@ -294,18 +294,9 @@ fn healthy(boxes: &[Candidate], layout: &Layout) -> OutputStats {
 mod tests {
     use super::*;
     use crate::frame::Picture;
-    use std::time::Instant;
 
     fn frame(stream: &str, number: u64) -> Frame {
-        Frame {
-            stream: stream.into(),
-            number,
-            captured_at: None,
-            arrived: Instant::now(),
-            source: None,
-            part: None,
-            picture: Picture::rgb(SizePx::new(2, 2), vec![0; 12]),
-        }
+        Frame::new(stream, number, Picture::rgb(SizePx::new(2, 2), vec![0; 12]))
     }
 
     #[test]

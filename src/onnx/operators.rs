@@ -1,4 +1,5 @@
-//! The operators of the standard domain, so that anything else can be named before a parser stumbles over it.
+//! The operators that the standard knows, whether anything here can run them or not; [`super::opset`] knows what changed between
+//! its versions. What a bundle may hold is decided by the build.
 
 /// Operators of the standard domain up to opset 22, sorted; from the operator schemas of the `onnx` package.
 const STANDARD: &[&str] = &[

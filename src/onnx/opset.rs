@@ -6,8 +6,8 @@ use crate::error::Result;
 
 /// Oldest opset from which a graph is raised: before it, soft-max and others read their axis differently.
 const OLDEST: i64 = 13;
-/// Reductions whose axes became an input in opset 18.
-const REDUCTIONS: &[&str] = &[
+/// Reductions whose axes became an input in opset 18; those of `ReduceSum` did in 13.
+const AXES_AS_INPUT_SINCE_18: &[&str] = &[
     "ReduceL1",
     "ReduceL2",
     "ReduceLogSum",
@@ -45,7 +45,7 @@ pub fn raise(model: &mut Model, opset: i64) -> Result<bool> {
             if !node::is_default_domain(node) {
                 continue;
             }
-            if REDUCTIONS.contains(&node.op_type.as_str())
+            if AXES_AS_INPUT_SINCE_18.contains(&node.op_type.as_str())
                 && let Some(values) = node::ints(node, "axes")?.map(<[i64]>::to_vec)
             {
                 let name = format!("opset18_axes_{position}");
@@ -68,7 +68,7 @@ pub fn raise(model: &mut Model, opset: i64) -> Result<bool> {
 /// TensorRT 8 know no newer one.
 pub fn lower(model: &mut Model) {
     let newer = |node: &onnx_protobuf::NodeProto| {
-        REDUCTIONS.contains(&node.op_type.as_str()) || node::attribute(node, "num_outputs").is_some()
+        AXES_AS_INPUT_SINCE_18.contains(&node.op_type.as_str()) || node::attribute(node, "num_outputs").is_some()
     };
     if model.opset == 19 && !model.graph().node.iter().any(newer) {
         declare(model, 17);

@@ -23,8 +23,8 @@ pub enum Rounding {
     Never,
 }
 
-/// Operators that move, pick or compare values: their results are halves already.
-const EXACT: &[&str] = &[
+/// Operators that move, pick, compare or negate values: of halves they make halves, and nothing is to be rounded.
+const OF_HALVES_HALVES: &[&str] = &[
     "Abs",
     "Clip",
     "Concat",
@@ -146,8 +146,9 @@ impl Twin {
             self.nodes.push(node);
             return;
         }
-        let exact =
-            self.rounding == Rounding::Never || node.op_type == "Constant" || EXACT.contains(&node.op_type.as_str());
+        let exact = self.rounding == Rounding::Never
+            || node.op_type == "Constant"
+            || OF_HALVES_HALVES.contains(&node.op_type.as_str());
         if node.op_type == "Cast" {
             node.attribute = vec![make::int("to", i64::from(DataType::F32.code()))];
         }

@@ -265,15 +265,7 @@ pub(super) fn error_of(trouble: Trouble) -> Error {
 /// Runs a grey picture through the engine; the answers are not used.
 pub(super) fn warm_up(host: &mut Host, size: SizePx, limit: Duration, tick: &dyn Fn()) -> Result<()> {
     let picture = Picture::rgb(size, vec![114; size.pixels() * 3]);
-    let frame = Arc::new(Frame {
-        stream: "warmup".into(),
-        number: 0,
-        captured_at: None,
-        arrived: Instant::now(),
-        source: None,
-        part: None,
-        picture,
-    });
+    let frame = Arc::new(Frame::new("warmup", 0, picture));
     for _ in 0..WARMUP_RUNS {
         let answer = host.call(Arc::clone(&frame), None, limit, tick).map_err(error_of)?;
         host.recycle(answer);

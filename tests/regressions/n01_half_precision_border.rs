@@ -6,7 +6,6 @@ use edge_trt::engine::cpu::{CpuBackend, CpuOptions, load};
 use edge_trt::engine::{ElementType, Inference, InputSpec, Layout};
 use edge_trt::frame::{Frame, Picture};
 use edge_trt::units::SizePx;
-use std::time::Instant;
 
 fn answer(graph: Type, output: Type, element: ElementType) -> Inference {
     let head = raw_head(2, 84, &[[32.0, 32.0, 10.0, 6.0, 0.875, 1.0]]).of(output);
@@ -17,15 +16,7 @@ fn answer(graph: Type, output: Type, element: ElementType) -> Inference {
     let options = CpuOptions { backend: CpuBackend::Rten, threads: Some(1), ..CpuOptions::default() };
     let classes = ["a".to_owned(), "b".to_owned()].into();
     let mut engine = load(&model, &input, &layout, classes, 0.25, &options).unwrap();
-    let frame = Frame {
-        stream: "cam0".into(),
-        number: 0,
-        captured_at: None,
-        arrived: Instant::now(),
-        source: None,
-        part: None,
-        picture: Picture::rgb(size, vec![200; 3 * size.pixels()]),
-    };
+    let frame = Frame::new("cam0", 0, Picture::rgb(size, vec![200; 3 * size.pixels()]));
     let mut answers = Vec::new();
     engine.infer(&[&frame], &mut answers).unwrap();
     answers.remove(0)

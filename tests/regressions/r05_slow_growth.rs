@@ -8,18 +8,9 @@ use edge_trt::engine::letterbox::Filler;
 use edge_trt::engine::{Candidates, Engine, Layout, Letterbox};
 use edge_trt::frame::{Frame, Picture};
 use edge_trt::units::SizePx;
-use std::time::Instant;
 
 fn frame(number: u64, size: SizePx) -> Frame {
-    Frame {
-        stream: "cam0".into(),
-        number,
-        captured_at: None,
-        arrived: Instant::now(),
-        source: None,
-        part: None,
-        picture: Picture::rgb(size, vec![100; 3 * size.pixels()]),
-    }
+    Frame::new("cam0", number, Picture::rgb(size, vec![100; 3 * size.pixels()]))
 }
 
 #[test]

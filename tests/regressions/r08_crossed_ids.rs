@@ -14,15 +14,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 fn frame(stream: &str, number: u64) -> Frame {
-    Frame {
-        stream: stream.into(),
-        number,
-        captured_at: None,
-        arrived: Instant::now(),
-        source: None,
-        part: None,
-        picture: Picture::rgb(SizePx::new(2, 2), vec![0; 12]),
-    }
+    Frame::new(stream, number, Picture::rgb(SizePx::new(2, 2), vec![0; 12]))
 }
 
 #[test]

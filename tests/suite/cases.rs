@@ -7,19 +7,10 @@ use edge_trt::engine::{Candidate, ElementType, Inference, InputSpec, Layout};
 use edge_trt::frame::{Frame, Picture, PixelFormat};
 use edge_trt::units::{BoxPx, SizePx};
 use edge_trt::{ErrorKind, Result};
-use std::time::Instant;
 
 /// A frame with this picture.
 pub(crate) fn frame(number: u64, picture: Picture) -> Frame {
-    Frame {
-        stream: "cam0".into(),
-        number,
-        captured_at: None,
-        arrived: Instant::now(),
-        source: None,
-        part: None,
-        picture,
-    }
+    Frame::new("cam0", number, picture)
 }
 
 fn input(element: ElementType, side_px: u32) -> InputSpec {

@@ -11,7 +11,6 @@ use edge_trt::engine::{Engine, Inference, Letterbox};
 use edge_trt::frame::{Frame, Picture};
 use edge_trt::onnx::Model;
 use std::path::Path;
-use std::time::Instant;
 
 struct Sample {
     recipe: Recipe,
@@ -43,15 +42,7 @@ impl Sample {
     }
 
     fn look(&mut self, options: &SimOptions, truth: &FrameTruth, pixels: Vec<u8>) -> Vec<Detection> {
-        let frame = Frame {
-            stream: "line".into(),
-            number: truth.frame,
-            captured_at: None,
-            arrived: Instant::now(),
-            source: None,
-            part: None,
-            picture: Picture::rgb(options.size, pixels),
-        };
+        let frame = Frame::new("line", truth.frame, Picture::rgb(options.size, pixels));
         self.answers.clear();
         self.engine.infer(&[&frame], &mut self.answers).unwrap();
         let layout = self.engine.info().layout.clone();

@@ -190,7 +190,7 @@ fn below_float(graph: &GraphPrecision, layers: &LayerReport, parts: &[Parts]) ->
         .collect()
 }
 
-/// What the graph says of its nodes' precision.
+/// What the graph says of its nodes' precision, to be compared with the layers of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GraphPrecision {
     /// Every node.
@@ -199,8 +199,9 @@ pub struct GraphPrecision {
     pub float: BTreeSet<String>,
 }
 
-/// Operators that only move or rename values, and those of quantisation.
-const MOVES: [&str; 22] = [
+/// Operators whose layers say nothing of the precision that the graph computes in: they move or rename values, or are
+/// quantisation itself. Another question than that of [`crate::onnx::twin`], whether a result of halves needs rounding.
+const WITHOUT_PRECISION: [&str; 22] = [
     "Cast",
     "Concat",
     "Constant",
@@ -251,7 +252,7 @@ impl GraphPrecision {
             let between = node::is_default_domain(node)
                 && matches!(node.op_type.as_str(), "Sigmoid" | "Mul" | "Relu" | "LeakyRelu" | "Clip")
                 && quantized_behind(node, &index);
-            let moves = MOVES.contains(&node.op_type.as_str());
+            let moves = WITHOUT_PRECISION.contains(&node.op_type.as_str());
             if any_low && float && !quantized && !feeds_quantized && !between && !moves {
                 found.float.insert(node.name.clone());
             }

@@ -8,8 +8,7 @@ use crate::engine::{Engine, Inference, Layout, OutputStats};
 use crate::error::{Error, Result};
 use crate::frame::{Frame, Picture};
 use crate::units::{count, index};
-use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 /// That an engine gave the known answers on this machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -198,13 +197,5 @@ pub fn hard_fault(stats: &OutputStats, layout: &Layout) -> Option<String> {
 
 /// A frame around golden picture `number`.
 pub fn frame(number: u64, picture: Picture) -> Frame {
-    Frame {
-        stream: Arc::from("golden"),
-        number,
-        captured_at: None,
-        arrived: Instant::now(),
-        source: None,
-        part: None,
-        picture,
-    }
+    Frame::new("golden", number, picture)
 }

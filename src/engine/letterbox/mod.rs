@@ -272,17 +272,7 @@ impl Filler {
 }
 
 fn check(picture: &Picture, letterbox: &Letterbox, channels: u32, target_length: usize) -> Result<()> {
-    if !picture.is_whole() {
-        return Err(Error::refused(format!(
-            "found a {:?} picture of {} with {} bytes and rows of {} bytes, expected {} bytes and rows of at least {}",
-            picture.format,
-            picture.size,
-            picture.pixels.as_slice().len(),
-            picture.stride_bytes,
-            picture.format.picture_bytes(picture.size, picture.stride_bytes),
-            picture.format.row_bytes(picture.size.width_px),
-        )));
-    }
+    picture.check_whole()?;
     let scaled_fits = letterbox.scaled.width_px >= 1
         && letterbox.scaled.height_px >= 1
         && letterbox.scaled.width_px.saturating_add(letterbox.pad_left_px) <= letterbox.input.width_px

@@ -2,7 +2,7 @@
 
 use crate::engine::Letterbox;
 use crate::engine::letterbox::{Filler, Scaling};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ffi::lane::{Head, Lane, PictureFormat, ScaleMode, StagedPicture, Weight};
 use crate::frame::{Picture, PixelFormat};
 use crate::units::{SizePx, count32, index};
@@ -42,16 +42,7 @@ impl Stager {
     /// # Errors
     /// [`crate::ErrorKind::Refused`] for a picture that does not hold what it describes.
     pub(super) fn stage(&mut self, lane: &mut Lane, slot: u32, picture: &Picture) -> Result<Letterbox> {
-        if !picture.is_whole() {
-            return Err(Error::refused(format!(
-                "found a {:?} picture of {} with {} bytes and rows of {} bytes, expected {} bytes",
-                picture.format,
-                picture.size,
-                picture.pixels.as_slice().len(),
-                picture.stride_bytes,
-                picture.format.picture_bytes(picture.size, picture.stride_bytes),
-            )));
-        }
+        picture.check_whole()?;
         let shape = &lane.layout().shape;
         let letterbox = Letterbox::fit(picture.size, SizePx::new(shape.width, shape.height));
         // One byte more than the picture: NV12 of odd width may look at it.

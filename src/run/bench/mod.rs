@@ -104,15 +104,7 @@ fn source_frame(bundle: &Bundle, size: Option<SizePx>) -> Result<Frame> {
         Some(size) => resampled(&picture, size),
         None => picture,
     };
-    Ok(Frame {
-        stream: "bench".into(),
-        number: 0,
-        captured_at: None,
-        arrived: Instant::now(),
-        source: None,
-        part: None,
-        picture,
-    })
+    Ok(Frame::new("bench", 0, picture))
 }
 
 /// The first golden picture as it is.

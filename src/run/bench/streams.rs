@@ -151,15 +151,11 @@ fn deliver(stream: usize, picture: &Picture, over: &AtomicBool, send: &SyncSende
         if let Some(pixel) = pixels.as_mut_slice().get_mut(mark) {
             *pixel = pixel.wrapping_add(91);
         }
-        let frame = Frame {
-            stream: Arc::clone(&name),
+        let frame = Frame::new(
+            Arc::clone(&name),
             number,
-            captured_at: None,
-            arrived: Instant::now(),
-            source: None,
-            part: None,
-            picture: Picture { pixels, size: picture.size, stride_bytes: picture.stride_bytes, format: picture.format },
-        };
+            Picture { pixels, size: picture.size, stride_bytes: picture.stride_bytes, format: picture.format },
+        );
         if over.load(Ordering::Acquire) || send.send(Arc::new(frame)).is_err() {
             return;
         }

@@ -6,15 +6,7 @@ use crate::frame::Picture;
 use crate::units::SizePx;
 
 fn frame(number: u64) -> Arc<Frame> {
-    Arc::new(Frame {
-        stream: "cam".into(),
-        number,
-        captured_at: None,
-        arrived: Instant::now(),
-        source: None,
-        part: None,
-        picture: Picture::rgb(SizePx::new(2, 2), vec![0; 12]),
-    })
+    Arc::new(Frame::new("cam", number, Picture::rgb(SizePx::new(2, 2), vec![0; 12])))
 }
 
 fn host(script: crate::engine::canned::Script) -> Host {

@@ -13,7 +13,6 @@ use crate::frame::{Frame, Picture};
 use crate::guard::Trust;
 use crate::units::count;
 use serde::Serialize;
-use std::time::Instant;
 
 /// What a replay has shown.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -184,15 +183,7 @@ struct Player<'a> {
 
 impl Player<'_> {
     fn run(&mut self, line: &FrameLine, picture: Picture) -> Result<Now> {
-        let frame = Frame {
-            stream: line.stream.as_str().into(),
-            number: line.frame.unwrap_or(0),
-            captured_at: None,
-            arrived: Instant::now(),
-            source: None,
-            part: None,
-            picture,
-        };
+        let frame = Frame::new(line.stream.as_str(), line.frame.unwrap_or(0), picture);
         let mut answers = Vec::with_capacity(1);
         let asked = self.engine.infer(&[&frame], &mut answers);
         let answer = asked.and_then(|()| answers.pop().ok_or_else(|| Error::unexpected("the engine gave no answer")));

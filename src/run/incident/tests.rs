@@ -14,7 +14,7 @@ use crate::telemetry::{Labels, Metric, Telemetry};
 use crate::units::{BoxPx, Bytes, SizePx};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SIZE: SizePx = SizePx::new(40, 30);
 
@@ -84,15 +84,7 @@ impl Line {
 
     fn frame_of(&self, stream: &str, number: u64, reasons: &[Reason], told: bool) {
         let shade = u8::try_from(number % 250).unwrap();
-        let frame = Arc::new(Frame {
-            stream: stream.into(),
-            number,
-            captured_at: None,
-            arrived: Instant::now(),
-            source: None,
-            part: None,
-            picture: Picture::rgb(SIZE, vec![shade; SIZE.pixels() * 3]),
-        });
+        let frame = Arc::new(Frame::new(stream, number, Picture::rgb(SIZE, vec![shade; SIZE.pixels() * 3])));
         let edges = BoxPx::new(1.0, 2.0, 11.0, 12.0);
         let inference = Inference {
             tag: frame.tag(),

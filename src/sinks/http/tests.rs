@@ -87,15 +87,7 @@ fn split(answer: &str) -> (u16, String) {
 
 fn with_picture(stream: &str) -> Row {
     let size = SizePx::new(64, 48);
-    let frame = Frame {
-        stream: stream.into(),
-        number: 123,
-        captured_at: None,
-        arrived: Instant::now(),
-        source: None,
-        part: None,
-        picture: Picture::rgb(size, vec![90; size.pixels() * 3]),
-    };
+    let frame = Frame::new(stream, 123, Picture::rgb(size, vec![90; size.pixels() * 3]));
     Row { stream: stream.into(), frame: Some(Arc::new(frame)), ..row() }
 }
 
