@@ -4,19 +4,20 @@ use super::budget::{self, Claim};
 use super::inspector::{Inspector, Parts, StreamPlace};
 use super::present::Present;
 use super::product::{Judging, Shelf};
-use super::ready::Loading;
+use super::ready::{Loading, Ready};
 use super::service::standby::Standbys;
 use super::service::{self, ReadyParts, Service};
 use super::source::EngineSource;
 use super::station::Station;
-use super::{Say, Shared, first_ready, is_triggered, say_what_is_off, traits};
+use super::{Say, Shared, StreamOptions, keeper};
 use crate::bundle::Bundle;
-use crate::camera::SourceInfo;
-use crate::error::Result;
+use crate::camera::{SourceInfo, SourceKind};
+use crate::error::{Error, Result};
 use crate::frame::StreamName;
-use crate::guard::Guard;
+use crate::guard::{Guard, StreamTraits};
 use crate::sinks::http::Phase;
 use crate::sinks::row::EngineStamp;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -169,4 +170,54 @@ pub(super) fn bring_up<'a>(
         say(&format!("bundle {} answers: {}", station.name, names.join(", ")));
     }
     Ok(Bench { shared, inspector, service })
+}
+
+/// The engine on the first device that can serve. With several devices, one that fails is passed over and said aloud.
+fn first_ready(loading: Loading<'_>, bundle: &Arc<Bundle>, say: Say<'_>) -> Result<(usize, Ready)> {
+    let devices = loading.source.devices();
+    for device in 0..devices {
+        let label = loading.source.device_label(device);
+        let memory = loading.source.device_memory(device);
+        match (Loading { device, ..loading }).ready(Arc::clone(bundle)) {
+            Ok(ready) => {
+                if devices > 1 {
+                    let now = loading.source.device_memory(device);
+                    let own = ready.host.memory().allocated;
+                    let cost = keeper::memory_cost(memory, now, keeper::planned(bundle), own);
+                    say(&format!("device {label} serves{cost}"));
+                }
+                return Ok((device, ready));
+            }
+            Err(error) if device + 1 < devices => {
+                let why = error.to_string().replace('\n', " ");
+                log::error!("device {label} cannot serve: {why}");
+                say(&format!("device {label} cannot serve, the next one is tried: {why}"));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::unexpected("there is no device"))
+}
+
+/// Says which checks do not run on this stream and why, one line a cause.
+fn say_what_is_off(place: &StreamPlace, say: Say<'_>) {
+    let mut by_cause: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for off in place.guard.off_aloud() {
+        by_cause.entry(off.why).or_default().push(off.reason.name());
+    }
+    for (why, checks) in by_cause {
+        say(&format!("stream {}: not checked, because {why}: {}", place.name, checks.join(", ")));
+    }
+    if let Some(why) = place.guard.observing() {
+        say(&format!("stream {}: soft checks only observe: {why}", place.name));
+    }
+}
+
+fn is_triggered(stream: &StreamOptions, info: Option<&SourceInfo>) -> bool {
+    stream.triggered || info.is_some_and(|info| info.triggers)
+}
+
+fn traits(stream: &StreamOptions, info: Option<&SourceInfo>) -> StreamTraits {
+    let live = stream.spec.kind() == SourceKind::Live;
+    StreamTraits { live, related_frames: info.map_or(live, |info| info.related_frames), triggered: stream.triggered }
 }

@@ -6,6 +6,7 @@
 
 pub mod baselines;
 pub mod bench;
+mod blank;
 mod bring_up;
 mod budget;
 mod cameras;
@@ -13,6 +14,7 @@ pub mod clerk;
 pub mod depot;
 mod desk;
 pub mod doctor;
+mod errands;
 pub mod gpu_watch;
 pub mod host;
 pub mod incident;
@@ -25,6 +27,7 @@ pub mod ledger;
 pub mod machine;
 mod memory;
 pub mod notify;
+mod options;
 mod outlet;
 pub mod present;
 pub mod product;
@@ -37,20 +40,15 @@ pub mod stop;
 mod stream;
 mod teller;
 
-use crate::bundle;
-use crate::bundle::signature::PublicKey;
-use crate::camera::{self, Camera, SourceInfo, SourceKind, SourceSpec};
+use crate::camera::{self, Camera, SourceInfo, SourceKind};
 use crate::decision::Rule;
-use crate::engine::cpu::CpuOptions;
-use crate::engine::tensorrt::GpuOptions;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::StreamName;
-use crate::guard::{Reason, StreamTraits, Trust};
-use crate::sinks::http::{Board, Command, Phase, StreamSetup, Trigger};
-use crate::sinks::row::Row;
-use crate::telemetry::{Labels, Metric, Telemetry};
-use crate::units::milliseconds;
+use crate::guard::Reason;
+use crate::sinks::http::{Board, Phase, StreamSetup};
+use crate::telemetry::Telemetry;
 use baselines::Baselines;
+use blank::Blank;
 use bring_up::{Bench, Opened};
 use budget::Books;
 use cameras::{Beat, Cameras};
@@ -58,83 +56,22 @@ use clerk::Clerk;
 use depot::{Delivery, Depot, Work};
 use desk::Desk;
 use incident::Recorder;
-use inspector::StreamPlace;
 use notify::Supervised;
 use present::Present;
-use ready::Loading;
 use source::{BundleEngines, EngineSource};
 use state::StateFolder;
 use station::{Quota, Station};
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use stop::{StopFlag, StopReason};
 use stream::Stream;
 use teller::{RowSender, Teller};
 
+pub use options::{Options, Outcome, StreamOptions};
 pub use outlet::OutputOptions;
 pub use service::reload::{ROLLBACK_REQUEST, ReloadDoor, ReloadOptions, Settled};
 pub use service::{Incident, ServiceOptions, StandbyLimits};
-
-/// One stream to run.
-#[derive(Debug, Clone)]
-pub struct StreamOptions {
-    /// Unique name.
-    pub name: String,
-    /// The bundle that answers it; `None`: the run's.
-    pub engine: Option<PathBuf>,
-    /// Where pictures come from.
-    pub spec: SourceSpec,
-    /// How frames reach the engine; `None`: newest for live sources, every for files.
-    pub delivery: Option<Delivery>,
-    /// Whether the start waits for the source or fails at once.
-    pub wait: bool,
-    /// Whether only frames triggered from outside are parts; otherwise every frame gets a decision.
-    pub triggered: bool,
-}
-
-/// What to run, checked.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The bundle.
-    pub bundle: PathBuf,
-    /// The streams; at least one, with unique names.
-    pub streams: Vec<StreamOptions>,
-    /// The key that every bundle must be signed with.
-    pub trust: Option<PublicKey>,
-    /// The CPU engine.
-    pub cpu: CpuOptions,
-    /// The GPU engine.
-    pub gpu: GpuOptions,
-    /// Boxes are reported from this score on; what is judged does not change.
-    pub conf: Option<f32>,
-    /// Overlap above which boxes of one class are one object, for the report.
-    pub iou: Option<f32>,
-    /// Where results go.
-    pub output: OutputOptions,
-    /// How the run looks after itself.
-    pub service: ServiceOptions,
-    /// Stop after this many results.
-    pub frames: Option<u64>,
-    /// Stop after this time.
-    pub duration: Option<Duration>,
-}
-
-/// What a run did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Results by trust.
-    pub results: BTreeMap<Trust, u64>,
-    /// Pictures that could not be read.
-    pub unreadable: u64,
-    /// Why the run ended.
-    pub interrupted: bool,
-    /// Faults of the engine that were repaired.
-    pub incidents: Vec<Incident>,
-}
 
 /// Tells the caller what happens before the first result: lines for people.
 pub type Say<'a> = &'a mut dyn FnMut(&str);
@@ -226,33 +163,6 @@ pub fn start_with(options: &Options, source: Arc<dyn EngineSource>, stop: &StopF
     outcome
 }
 
-/// The engine on the first device that can serve. With several devices, one that fails is passed over and said aloud.
-fn first_ready(loading: Loading<'_>, bundle: &Arc<bundle::Bundle>, say: Say<'_>) -> Result<(usize, ready::Ready)> {
-    let devices = loading.source.devices();
-    for device in 0..devices {
-        let label = loading.source.device_label(device);
-        let memory = loading.source.device_memory(device);
-        match (Loading { device, ..loading }).ready(Arc::clone(bundle)) {
-            Ok(ready) => {
-                if devices > 1 {
-                    let now = loading.source.device_memory(device);
-                    let own = ready.host.memory().allocated;
-                    let cost = keeper::memory_cost(memory, now, keeper::planned(bundle), own);
-                    say(&format!("device {label} serves{cost}"));
-                }
-                return Ok((device, ready));
-            }
-            Err(error) if device + 1 < devices => {
-                let why = error.to_string().replace('\n', " ");
-                log::error!("device {label} cannot serve: {why}");
-                say(&format!("device {label} cannot serve, the next one is tried: {why}"));
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Err(Error::unexpected("there is no device"))
-}
-
 /// The sources of the command line fail at once; those that may be waited for are opened by their threads.
 fn open_sources(
     options: &Options,
@@ -277,29 +187,6 @@ fn open_sources(
             Err(error) => Err(error.hint("add `--wait` to wait for a source that is not there yet")),
         })
         .collect()
-}
-
-/// Says which checks do not run on this stream and why, one line a cause.
-fn say_what_is_off(place: &StreamPlace, say: Say<'_>) {
-    let mut by_cause: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for off in place.guard.off_aloud() {
-        by_cause.entry(off.why).or_default().push(off.reason.name());
-    }
-    for (why, checks) in by_cause {
-        say(&format!("stream {}: not checked, because {why}: {}", place.name, checks.join(", ")));
-    }
-    if let Some(why) = place.guard.observing() {
-        say(&format!("stream {}: soft checks only observe: {why}", place.name));
-    }
-}
-
-fn is_triggered(stream: &StreamOptions, info: Option<&SourceInfo>) -> bool {
-    stream.triggered || info.is_some_and(|info| info.triggers)
-}
-
-fn traits(stream: &StreamOptions, info: Option<&SourceInfo>) -> StreamTraits {
-    let live = stream.spec.kind() == SourceKind::Live;
-    StreamTraits { live, related_frames: info.map_or(live, |info| info.related_frames), triggered: stream.triggered }
 }
 
 /// What the parts of a run share.
@@ -342,7 +229,7 @@ impl Run<'_> {
         outlet: outlet::Outlet,
     ) -> Result<Outcome> {
         let Shared { options, telemetry, board, stop, .. } = &self.shared;
-        let deliveries: Vec<Delivery> = options.streams.iter().map(delivery).collect();
+        let deliveries: Vec<Delivery> = options.streams.iter().map(StreamOptions::delivery).collect();
         let lanes: Vec<_> = deliveries.iter().copied().zip(self.station_of.iter().copied()).collect();
         let depot = Arc::new(Depot::grouped(&lanes));
         let (rows, teller) = Teller::start(outlet.sinks, Arc::clone(telemetry), stop.clone())?;
@@ -356,14 +243,14 @@ impl Run<'_> {
         std::thread::scope(|scope| {
             let timer = {
                 let (rows, blank) = (rows.clone(), Arc::clone(&blank));
-                scope.spawn(move || self.watch_deadlines(&rows, &blank))
+                scope.spawn(move || self.shared.watch_deadlines(&rows, &blank))
             };
-            scope.spawn(|| self.keep_baselines());
+            scope.spawn(|| self.shared.keep_baselines());
             if let Some(commands) = outlet.commands {
-                scope.spawn(move || self.take_commands(&commands));
+                scope.spawn(move || self.shared.take_commands(&commands));
             }
             if let Some(triggers) = outlet.triggers {
-                scope.spawn(move || self.take_triggers(&triggers));
+                scope.spawn(move || self.shared.take_triggers(&triggers));
             }
             let (depot, rows, deliveries, cameras, quota) = (&depot, &rows, &deliveries[..], &cameras, &quota);
             let desks = benches.into_iter().enumerate().map(|(group, bench)| Desk {
@@ -435,69 +322,6 @@ impl Run<'_> {
             refused: Box::new(refused),
         }
     }
-
-    /// Saves baselines beside the frame path, and answers who accepts one.
-    fn keep_baselines(&self) {
-        const EVERY: Duration = Duration::from_millis(500);
-        loop {
-            let ended = self.shared.stop.sleep(EVERY);
-            self.shared.baselines.answer_request();
-            self.shared.baselines.save();
-            if ended {
-                break;
-            }
-        }
-    }
-
-    /// Opens a part for each trigger that came over HTTP.
-    fn take_triggers(&self, triggers: &Receiver<Trigger>) {
-        const PATIENCE: Duration = Duration::from_millis(100);
-        while !self.shared.stop.is_raised() {
-            let Ok(trigger) = triggers.recv_timeout(PATIENCE) else { continue };
-            let opened = self.shared.clerk.trigger(Some(&trigger.stream), Some(&trigger.part), trigger.received);
-            if let Err(error) = opened {
-                log::warn!("trigger of stream {}, part `{}` refused: {error}", trigger.stream, trigger.part);
-                self.shared.telemetry.count(Metric::TriggersRefused, Labels::reason("part_id"));
-            }
-        }
-    }
-
-    /// Hands commands that came over HTTP to the service.
-    fn take_commands(&self, commands: &Receiver<Command>) {
-        const PATIENCE: Duration = Duration::from_millis(100);
-        let door = &self.shared.options.service.reload.door;
-        let products = &self.shared.options.service.products.door;
-        while !self.shared.stop.is_raised() {
-            match commands.recv_timeout(PATIENCE) {
-                Ok(Command::Reload) => door.ask(),
-                Ok(Command::Rollback) => door.ask_rollback(),
-                Ok(Command::DeepLog(frames)) => {
-                    if !self.shared.recorder.ask(frames) {
-                        log::warn!("a deep log was asked for, and none can be kept now");
-                    }
-                }
-                Ok(Command::Product { product, asked }) => products.ask(product, asked),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-        }
-    }
-
-    fn watch_deadlines(&self, rows: &RowSender, blank: &Blank) {
-        const EVERY: Duration = Duration::from_millis(10);
-        while !self.shared.stop.sleep(EVERY) {
-            for unanswered in self.shared.clerk.expire(Instant::now()) {
-                rows.put(blank.row(unanswered.stream, Some(unanswered.decided), Reason::Late), true);
-            }
-        }
-    }
-}
-
-fn delivery(stream: &StreamOptions) -> Delivery {
-    stream.delivery.unwrap_or(match stream.spec.kind() {
-        SourceKind::Live => Delivery::Newest,
-        SourceKind::Files => Delivery::Every,
-    })
 }
 
 fn finish(mut outcome: Outcome, stop: &StopFlag, live: bool) -> Result<Outcome> {
@@ -519,36 +343,4 @@ fn finish(mut outcome: Outcome, stop: &StopFlag, live: bool) -> Result<Outcome> 
         .hint("the warnings above name them; all other pictures are answered"));
     }
     Ok(outcome)
-}
-
-/// Makes rows for parts that nobody answered.
-struct Blank {
-    names: Vec<StreamName>,
-    presents: Vec<Arc<Present>>,
-}
-
-impl Blank {
-    fn row(&self, stream: usize, decided: Option<crate::decision::parts::Decided>, reason: Reason) -> Row {
-        let present = &self.presents[stream];
-        Row {
-            stream: Arc::clone(&self.names[stream]),
-            number: None,
-            captured_at: None,
-            source: None,
-            trust: Trust::Fault,
-            reasons: vec![reason],
-            observed: Vec::new(),
-            standing: Default::default(),
-            decision: decided.as_ref().filter(|_| present.has_rule()).map(|decided| decided.decision),
-            age_ms: decided.as_ref().map_or(0.0, |decided| milliseconds(decided.triggered.elapsed())),
-            part: decided.map(|decided| decided.part),
-            proved_at: present.proved_at(),
-            detections: None,
-            boxes_before_nms: 0,
-            timings: Default::default(),
-            memory: Default::default(),
-            engine: present.stamp(),
-            frame: None,
-        }
-    }
 }
