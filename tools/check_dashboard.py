@@ -5,7 +5,7 @@ usage: tools/check_dashboard.py ADDRESS [--seconds 60] [--may-be-empty TITLE ...
 
 Starts `prometheus` (Debian: apt install prometheus) with a folder of its own, scrapes http://ADDRESS/metrics every second,
 and after --seconds prints one line a query: how many series it gave and the last value of the first. A query that is not
-valid, or that gives nothing although its panel is not named after --may-be-empty, ends the check with 1.
+valid, or a panel none of whose queries gives anything although it is not named after --may-be-empty, ends the check with 1.
 """
 
 import argparse
@@ -68,6 +68,7 @@ def main():
          f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"])
     base = f"http://127.0.0.1:{port}"
     failed = False
+    shows = {}
     try:
         started = time.time()
         time.sleep(arguments.seconds)
@@ -85,11 +86,13 @@ def main():
                 continue
             series = answer["data"]["result"]
             empty = not series
-            bad = empty and title not in arguments.may_be_empty
-            failed |= bad
+            shows[title] = shows.get(title, False) or not empty
             points = [] if empty else (series[0].get("values") or [series[0]["value"]])
             shown = "nothing" if empty else f"{len(series)} series, last {points[-1][1]}"
-            print(f"{'EMPTY  ' if bad else 'ok     '} {title}: {shown}")
+            print(f"{'-      ' if empty else 'ok     '} {title}: {shown}")
+        for title in [title for title, any_series in shows.items() if not any_series]:
+            failed |= title not in arguments.may_be_empty
+            print(f"EMPTY   {title}{'' if title not in arguments.may_be_empty else ', as it may be'}")
     finally:
         prometheus.terminate()
         prometheus.wait()

@@ -208,12 +208,20 @@ class Products {
   }
 }
 
+const heads = ["engine", "bundle", "streams", "proved", "memory", "per_run", "devices", "reload"];
+
+/** A cell that carries its head along for narrow pages. */
+function cell(key) {
+  const element = make("td");
+  element.dataset.head = text(key);
+  return element;
+}
+
 /** One line an engine, where a run has several bundles. */
 class Engines {
   constructor(element) {
     this.element = element;
     this.rows = make("tbody");
-    const heads = ["engine", "bundle", "streams", "proved", "memory", "per_run", "devices", "reload"];
     element.append(make("table", "", null, [
       make("thead", "", null, [make("tr", "", null, heads.map((key) => make("th", "", text(key))))]), this.rows,
     ]));
@@ -224,7 +232,7 @@ class Engines {
     this.element.hidden = engines.length < 2;
     if (engines.length < 2) return;
     while (this.lines.length < engines.length) {
-      const line = { name: make("strong"), state: make("span", "pill"), cells: [1, 2, 3, 4, 5, 6, 7].map(() => make("td")) };
+      const line = { name: make("strong"), state: make("span", "pill"), cells: heads.slice(1).map(cell) };
       this.lines.push(line);
       this.rows.append(make("tr", "", null, [make("td", "", null, [line.name, " ", line.state]), ...line.cells]));
     }

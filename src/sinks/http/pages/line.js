@@ -63,7 +63,7 @@ class Tile {
     if (word !== "not_inspected") parts.push(text("since") + " " + clock(this.started));
     if (stream.part) parts.push(text("part") + " " + stream.part);
     if (word !== "reject" && stream.last_reject_s !== null) {
-      parts.push(text("last_reject") + " " + duration(stream.last_reject_s) + " " + text("ago"));
+      parts.push(text("last_reject") + " " + duration(stream.last_reject_s) + (language === "zh" ? "" : " ") + text("ago"));
     }
     return parts.join("   ·   ");
   }
