@@ -184,10 +184,18 @@ pub(super) fn prove_all(
     tick: &dyn Fn(),
     learn: bool,
 ) -> Result<(Agreement, Duration)> {
+    worst_of(prover.len(), |index| prove_one(host, prover, index, limit, tick, learn))
+}
+
+/// Proves so many times; the largest difference and the slowest call.
+fn worst_of(
+    times: usize,
+    mut prove: impl FnMut(usize) -> Result<(Agreement, Duration)>,
+) -> Result<(Agreement, Duration)> {
     let mut worst = Agreement::default();
     let mut slowest = Duration::ZERO;
-    for index in 0..prover.len() {
-        let (agreement, took) = prove_one(host, prover, index, limit, tick, learn)?;
+    for time in 0..times {
+        let (agreement, took) = prove(time)?;
         worst = worst.or_worse(agreement);
         slowest = slowest.max(took);
     }
@@ -204,14 +212,7 @@ pub(super) fn prove_one(
     tick: &dyn Fn(),
     learn: bool,
 ) -> Result<(Agreement, Duration)> {
-    let mut worst = Agreement::default();
-    let mut slowest = Duration::ZERO;
-    for _ in 0..host.lanes() {
-        let (agreement, took) = prove_next_lane(host, prover, index, limit, tick, learn)?;
-        worst = worst.or_worse(agreement);
-        slowest = slowest.max(took);
-    }
-    Ok((worst, slowest))
+    worst_of(host.lanes(), |_| prove_next_lane(host, prover, index, limit, tick, learn))
 }
 
 /// The host gives calls with a floor of their own to its lanes in turn.

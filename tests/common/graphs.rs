@@ -48,15 +48,21 @@ pub(crate) fn raw_head(classes: usize, anchors: usize, boxes: &[[f32; 6]]) -> Ou
     Output::new("output0", &[1, 4 + classes as i64, anchors as i64], values)
 }
 
+/// A model whose graph holds nothing yet.
+fn empty(ir_version: i64, opset_version: i64) -> ModelProto {
+    let mut model = ModelProto::new();
+    model.ir_version = ir_version;
+    let mut opset = OperatorSetIdProto::new();
+    opset.version = opset_version;
+    model.opset_import.push(opset);
+    model.graph.mut_or_insert_default().name = "main_graph".into();
+    model
+}
+
 /// A graph with input `images` and these outputs: each is its constant + 0 × mean(images), so that nothing folds away.
 pub(crate) fn constant(input: Type, input_shape: [i64; 4], outputs: Vec<Output>) -> Vec<u8> {
-    let mut model = ModelProto::new();
-    model.ir_version = 8;
-    let mut opset = OperatorSetIdProto::new();
-    opset.version = 17;
-    model.opset_import.push(opset);
+    let mut model = empty(8, 17);
     let graph = model.graph.mut_or_insert_default();
-    graph.name = "main_graph".into();
     graph.input.push(value_info("images", input, &input_shape));
     let mut source = "images";
     if input != Type::F32 {
@@ -90,13 +96,8 @@ pub(crate) fn tiles(quantised: bool) -> Vec<u8> {
 
 /// As [`tiles`], but its scores are reshaped to `anchors`: anything but 16 loads and cannot run.
 pub(crate) fn tiles_reshaped(quantised: bool, anchors: i64) -> Vec<u8> {
-    let mut model = ModelProto::new();
-    model.ir_version = 8;
-    let mut opset = OperatorSetIdProto::new();
-    opset.version = 17;
-    model.opset_import.push(opset);
+    let mut model = empty(8, 17);
     let graph = model.graph.mut_or_insert_default();
-    graph.name = "main_graph".into();
     graph.input.push(value_info("images", Type::F32, &[1, 3, 64, 64]));
     let mut source = "images";
     if quantised {
@@ -173,13 +174,8 @@ pub(crate) fn with_convolutions(model: &[u8]) -> Vec<u8> {
 /// A concatenation between quantisations whose scales are halves, as INT8 for a GPU has them: the picture, twice, as `[1, 6, 4096]`.
 /// ONNX Runtime 1.32 joins the three to one operator that takes no half scales, and refuses its own graph.
 pub(crate) fn half_scales_around_a_concatenation() -> Vec<u8> {
-    let mut model = ModelProto::new();
-    model.ir_version = 9;
-    let mut opset = OperatorSetIdProto::new();
-    opset.version = 19;
-    model.opset_import.push(opset);
+    let mut model = empty(9, 19);
     let graph = model.graph.mut_or_insert_default();
-    graph.name = "main_graph".into();
     graph.input.push(value_info("images", Type::F32, &[1, 3, 64, 64]));
     let mut scale = tensor("scale", &[], &[]);
     scale.data_type = Type::F16 as i32;

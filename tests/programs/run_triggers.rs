@@ -1,7 +1,7 @@
 //! Triggers over HTTP: exactly one decision a part, also for parts that nobody can answer.
 
 use crate::run_sim::rows;
-use crate::workbench::Bench;
+use crate::workbench::{Bench, Running};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -28,21 +28,19 @@ pub(crate) fn address(line: &str) -> String {
     line.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned()
 }
 
+/// A line that takes triggers over HTTP and is ready, and its address; parts go to `parts.jsonl`.
+fn triggered(bench: &Bench, source: &[&str]) -> (Running, String) {
+    let flags = ["--trigger", "http", "--listen", "127.0.0.1:0", "--output", "parts.jsonl"];
+    let mut running = bench.start_sample(&[source, &flags].concat());
+    let address = address(&running.wait_for("page: http://127.0.0.1:"));
+    running.wait_for("ready after");
+    (running, address)
+}
+
 #[test]
 fn every_trigger_gets_exactly_one_decision() {
     let bench = Bench::new();
-    let mut running = bench.start_sample(&[
-        "--source",
-        "line=sim:",
-        "--trigger",
-        "http",
-        "--listen",
-        "127.0.0.1:0",
-        "--output",
-        "parts.jsonl",
-    ]);
-    let address = address(&running.wait_for("page: http://127.0.0.1:"));
-    running.wait_for("ready after");
+    let (running, address) = triggered(&bench, &["--source", "line=sim:"]);
     assert_eq!(ask(&address, "GET", "/livez", "").0, 200);
     let until = Instant::now() + Duration::from_secs(20);
     while ask(&address, "GET", "/readyz", "").0 != 200 && Instant::now() < until {
@@ -84,19 +82,7 @@ fn every_trigger_gets_exactly_one_decision() {
 #[test]
 fn parts_of_a_lost_camera_are_not_inspected() {
     let bench = Bench::new();
-    let mut running = bench.start_sample(&[
-        "--camera",
-        "cam=/dev/video97",
-        "--wait",
-        "--trigger",
-        "http",
-        "--listen",
-        "127.0.0.1:0",
-        "--output",
-        "parts.jsonl",
-    ]);
-    let address = address(&running.wait_for("page: http://127.0.0.1:"));
-    running.wait_for("ready after");
+    let (running, address) = triggered(&bench, &["--camera", "cam=/dev/video97", "--wait"]);
     for number in 0..5 {
         let body = format!("{{\"stream\":\"cam\",\"part\":\"{number}\"}}");
         assert_eq!(ask(&address, "POST", "/trigger", &body).0, 202);

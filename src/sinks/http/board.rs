@@ -1,56 +1,25 @@
 //! The board: what the run publishes and the pages read. Each stream has one slot; writing to it copies a few hundred bytes
 //! into buffers that are already there, under a lock that readers hold no longer than such a copy takes.
 
+mod latest;
+mod signs;
+
+pub(super) use latest::{Latest, Recent, Totals};
+use signs::EngineSigns;
+pub use signs::{DeviceState, DeviceView, Phase};
+
 use super::products::Products;
 use super::reload::ReloadView;
-use crate::decision::Decision;
-use crate::detections::Detection;
-use crate::engine::{EngineTimings, MemoryFigures};
 use crate::error::Result;
-use crate::frame::{Frame, StreamName};
-use crate::guard::{Reason, Standing, Trust};
+use crate::frame::StreamName;
 use crate::sinks::Sink;
-use crate::sinks::row::{EngineStamp, Row};
-use crate::units::index;
+use crate::sinks::row::Row;
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Instant, SystemTime};
-
-/// Where the run stands. Only [`Phase::Ready`] makes `/readyz` green.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    /// The bundle is being opened and checked.
-    Starting,
-    /// The engine runs without its answers being used.
-    WarmingUp,
-    /// The known answers are being tried.
-    Proving,
-    /// Warm-up and proof are done.
-    Ready,
-    /// The engine is not to be believed; recovery is under way.
-    Fault,
-    /// Another product's engine is being put in and proved.
-    ChangingOver,
-    /// The engine is gone while another bundle is loaded in its place: there is no room for both.
-    Reloading,
-    /// The run is ending.
-    Stopping,
-}
-
-const PHASES: [Phase; 8] = [
-    Phase::Starting,
-    Phase::WarmingUp,
-    Phase::Proving,
-    Phase::Ready,
-    Phase::Fault,
-    Phase::ChangingOver,
-    Phase::Reloading,
-    Phase::Stopping,
-];
+use std::time::Instant;
 
 /// One stream as the pages see it; fixed for the whole run.
 #[derive(Debug, Clone)]
@@ -61,68 +30,6 @@ pub struct StreamSetup {
     pub continuous: bool,
     /// The recipe has a decision rule for it, at the start of the run.
     pub has_rule: bool,
-}
-
-/// What a stream shows; buffers are reused from row to row.
-#[derive(Debug, Default)]
-pub(super) struct Latest {
-    pub(super) answered: Option<Instant>,
-    /// When an engine last gave an answer, whatever the guard said of it.
-    pub(super) inferred: Option<Instant>,
-    pub(super) number: u64,
-    pub(super) captured_at: Option<SystemTime>,
-    pub(super) trust: Option<Trust>,
-    pub(super) trust_since: Option<Instant>,
-    pub(super) reasons: Vec<Reason>,
-    pub(super) observed: Vec<Reason>,
-    pub(super) standing: Standing,
-    pub(super) decision: Option<Decision>,
-    pub(super) decision_part: Option<Arc<str>>,
-    pub(super) decision_since: Option<Instant>,
-    pub(super) last_reject: Option<Instant>,
-    pub(super) proved_at: Option<SystemTime>,
-    pub(super) detections: Vec<Detection>,
-    pub(super) boxes_before_nms: u64,
-    pub(super) timings: EngineTimings,
-    pub(super) memory: MemoryFigures,
-    pub(super) engine: Option<Arc<EngineStamp>>,
-    pub(super) frame: Option<Arc<Frame>>,
-    pub(super) totals: Totals,
-    pub(super) ages: Recent,
-    pub(super) lost: Option<(Instant, String)>,
-}
-
-/// Counts since the start of the run.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
-pub(super) struct Totals {
-    pub(super) trusted: u64,
-    pub(super) suspect: u64,
-    pub(super) fault: u64,
-    pub(super) pass: u64,
-    pub(super) reject: u64,
-    pub(super) not_inspected: u64,
-}
-
-/// The ages and times of the last results.
-#[derive(Debug)]
-pub(super) struct Recent {
-    pub(super) values: [(f64, Option<Instant>); Recent::KEPT],
-    pub(super) next: usize,
-}
-
-impl Recent {
-    pub(super) const KEPT: usize = 128;
-
-    fn push(&mut self, age_ms: f64, now: Instant) {
-        self.values[self.next] = (age_ms, Some(now));
-        self.next = (self.next + 1) % Self::KEPT;
-    }
-}
-
-impl Default for Recent {
-    fn default() -> Self {
-        Recent { values: [(0.0, None); Self::KEPT], next: 0 }
-    }
 }
 
 pub(super) struct Slot {
@@ -194,79 +101,6 @@ pub struct Shown {
     products: Mutex<Products>,
 }
 
-/// Where one engine stands, and when its thread last moved.
-#[derive(Debug, Default)]
-struct EngineSigns {
-    heartbeat: AtomicU64,
-    phase: AtomicU8,
-    /// What pages and metrics call it; empty until it is known.
-    label: Mutex<String>,
-    devices: Mutex<Vec<DeviceView>>,
-    reload: Mutex<ReloadView>,
-}
-
-impl EngineSigns {
-    /// The heartbeat of an engine whose work is done.
-    const RETIRED: u64 = u64::MAX;
-
-    fn phase(&self) -> Phase {
-        PHASES.get(index(u32::from(self.phase.load(Relaxed)))).copied().unwrap_or(Phase::Starting)
-    }
-
-    fn age_ms(&self, now_ms: u64) -> u64 {
-        now_ms.saturating_sub(self.heartbeat.load(Relaxed))
-    }
-}
-
-/// One device as the pages show it, where there are several.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct DeviceView {
-    device: String,
-    /// `serving`, `standby`, `loading` or `down`.
-    role: &'static str,
-    why: Option<String>,
-    proved_at: Option<String>,
-    used_bytes: Option<u64>,
-    total_bytes: Option<u64>,
-    own_bytes: Option<u64>,
-    temperature_celsius: Option<u32>,
-}
-
-/// Memory and heat of a device, as far as its driver tells.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct DeviceState {
-    /// Memory in use by all programs, bytes.
-    pub used_bytes: Option<u64>,
-    /// Memory in all, bytes.
-    pub total_bytes: Option<u64>,
-    /// What this process holds of it, bytes.
-    pub own_bytes: Option<u64>,
-    /// Temperature of the chip.
-    pub temperature_celsius: Option<u32>,
-}
-
-impl DeviceView {
-    /// The device `device` in `role` (`serving`, `standby`, `loading`, `down`), `why` it is down, and when it was last proved.
-    pub fn new(
-        device: String,
-        role: &'static str,
-        why: Option<String>,
-        proved_at: Option<SystemTime>,
-        state: DeviceState,
-    ) -> Self {
-        DeviceView {
-            device,
-            role,
-            why,
-            proved_at: super::snapshot::time_text(proved_at),
-            used_bytes: state.used_bytes,
-            total_bytes: state.total_bytes,
-            own_bytes: state.own_bytes,
-            temperature_celsius: state.temperature_celsius,
-        }
-    }
-}
-
 impl Board {
     /// Incidents listed; older ones are on the disk.
     pub const INCIDENTS: usize = 20;
@@ -325,12 +159,12 @@ impl Board {
     /// a second.
     pub fn heartbeat(&self) {
         let now_ms = self.now_ms();
-        self.signs().iter().for_each(|signs| signs.heartbeat.store(now_ms, Relaxed));
+        self.signs().iter().for_each(|signs| signs.beat(now_ms));
     }
 
     /// The engine has no more work: it moves no more and is not missed.
     pub fn retire(&self) {
-        self.signs().iter().for_each(|signs| signs.heartbeat.store(EngineSigns::RETIRED, Relaxed));
+        self.signs().iter().for_each(EngineSigns::retire);
     }
 
     /// Milliseconds since the engine's thread last moved (since the start, before it first did); of several the longest.
@@ -341,9 +175,7 @@ impl Board {
 
     /// Says where the run stands.
     pub fn set_phase(&self, phase: Phase) {
-        let position = PHASES.iter().position(|known| *known == phase).unwrap_or(0);
-        let position = u8::try_from(position).unwrap_or(0);
-        self.signs().iter().for_each(|signs| signs.phase.store(position, Relaxed));
+        self.signs().iter().for_each(|signs| signs.set_phase(phase));
     }
 
     /// Where the run stands: a fault of any engine is one of the run, and it is ready when all are.
@@ -356,37 +188,35 @@ impl Board {
     /// Which device serves this engine and what stands by; empty where there is one device.
     pub fn show_devices(&self, devices: Vec<DeviceView>) {
         let signs = self.signs().iter().take(1);
-        signs.for_each(|signs| signs.devices.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&devices));
+        signs.for_each(|signs| signs.devices().clone_from(&devices));
     }
 
     /// The devices of this engine; of a whole run those of all engines, one after the other.
     pub(super) fn devices(&self) -> Vec<DeviceView> {
-        let of = |signs: &EngineSigns| signs.devices.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.signs().iter().flat_map(of).collect()
+        self.signs().iter().flat_map(|signs| signs.devices().clone()).collect()
     }
 
     /// Changes what is known of this engine's reloads.
     pub fn change_reload(&self, change: impl FnOnce(&mut ReloadView)) {
         if let Some(signs) = self.signs().first() {
-            change(&mut signs.reload.lock().unwrap_or_else(PoisonError::into_inner));
+            change(&mut signs.reload());
         }
     }
 
     /// The reloads of this engine; of a whole run one of each engine.
     pub(super) fn reloads(&self) -> Vec<ReloadView> {
-        let of = |signs: &EngineSigns| signs.reload.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.signs().iter().map(of).collect()
+        self.signs().iter().map(|signs| signs.reload().clone()).collect()
     }
 
     /// What pages and metrics call this engine, as long as no result has said it.
     pub fn name_engine(&self, label: &str) {
         let signs = self.signs().iter().take(1);
-        signs.for_each(|signs| label.clone_into(&mut signs.label.lock().unwrap_or_else(PoisonError::into_inner)));
+        signs.for_each(|signs| label.clone_into(&mut signs.label()));
     }
 
     /// What it was called; of a whole run the first engine's.
     pub(super) fn engine_name(&self) -> Option<String> {
-        let label = self.signs().first()?.label.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let label = self.signs().first()?.label().clone();
         Some(label).filter(|label| !label.is_empty())
     }
 
@@ -483,74 +313,5 @@ impl Sink for BoardSink {
 
     fn flush(&mut self) -> Result<()> {
         Ok(())
-    }
-}
-
-/// Rows with one of these reasons were not answered by an engine.
-fn was_inferred(row: &Row) -> bool {
-    let without_answer = [Reason::EngineError, Reason::Late, Reason::Changeover, Reason::Unreadable, Reason::NoPicture];
-    !row.reasons.iter().any(|reason| without_answer.contains(reason))
-}
-
-impl Latest {
-    fn take(&mut self, row: &Row, now: Instant) {
-        self.answered = Some(now);
-        if was_inferred(row) {
-            self.inferred = Some(now);
-        }
-        if self.trust != Some(row.trust) {
-            self.trust_since = Some(now);
-        }
-        self.trust = Some(row.trust);
-        self.reasons.clone_from(&row.reasons);
-        self.observed.clone_from(&row.observed);
-        self.standing = row.standing;
-        self.proved_at = row.proved_at;
-        self.engine = Some(Arc::clone(&row.engine));
-        if row.number.is_some() {
-            self.take_frame(row, now);
-        }
-        if row.reasons.contains(&Reason::NoPicture) {
-            self.frame = None;
-        } else if self.frame.is_some() {
-            self.lost = None;
-        }
-        match row.trust {
-            Trust::Trusted => self.totals.trusted += 1,
-            Trust::Suspect => self.totals.suspect += 1,
-            Trust::Fault => self.totals.fault += 1,
-        }
-        if let Some(decision) = row.decision {
-            self.decide(decision, row, now);
-        }
-    }
-
-    /// What only rows with a frame have; a part that got none leaves the last picture as it is.
-    fn take_frame(&mut self, row: &Row, now: Instant) {
-        self.number = row.number.unwrap_or(self.number);
-        self.captured_at = row.captured_at;
-        self.detections.clear();
-        self.detections.extend_from_slice(row.usable_detections().unwrap_or_default());
-        self.boxes_before_nms = row.boxes_before_nms;
-        self.timings = row.timings;
-        self.memory = row.memory;
-        self.frame = row.frame.clone();
-        self.ages.push(row.age_ms, now);
-    }
-
-    fn decide(&mut self, decision: Decision, row: &Row, now: Instant) {
-        match decision {
-            Decision::Pass => self.totals.pass += 1,
-            Decision::Reject => {
-                self.totals.reject += 1;
-                self.last_reject = Some(now);
-            }
-            Decision::NotInspected => self.totals.not_inspected += 1,
-        }
-        if self.decision != Some(decision) {
-            self.decision_since = Some(now);
-        }
-        self.decision = Some(decision);
-        self.decision_part = row.part.clone();
     }
 }
