@@ -86,6 +86,8 @@ impl<'a> Service<'a> {
         let options = shared.options;
         let mut ladder = Ladder::new(options.service.ladder);
         ladder.resources(false, shared.source.devices().saturating_sub(1));
+        // All engines of a run look at the same memory; the first one counts what they see.
+        let told_once = if shared.engine == 0 { Arc::clone(&shared.telemetry) } else { Telemetry::new() };
         let kinds = (0..shared.source.devices()).map(|device| shared.source.device_label(device)).collect();
         let mut service = Service {
             options,
@@ -114,7 +116,7 @@ impl<'a> Service<'a> {
             label: shared.label.clone(),
             engine: shared.engine,
             books: Arc::clone(&shared.books),
-            memory: MemoryWatch::new(options.service.memory, Arc::clone(&shared.telemetry), kinds),
+            memory: MemoryWatch::new(options.service.memory, told_once, kinds),
             recorder: Arc::clone(&shared.recorder),
             reloader: Reloader::new(&ready.shelf),
             standbys: ready.standbys,

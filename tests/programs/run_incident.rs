@@ -222,3 +222,43 @@ fn a_killed_process_leaves_what_it_has_written() {
     let replayed = bench.edge_run(&["replay", &format!("st/incidents/{id}"), "--cpu-backend", "rten"]).ends_with(0);
     assert!(replayed.people.contains(" 0 differ"), "{}", replayed.people);
 }
+
+#[test]
+fn a_folder_for_incidents_needs_no_state_folder_and_takes_one_process() {
+    let bench = Bench::new();
+    let config = |incident: &str| {
+        let text = format!(
+            "engine = '{}'\n[http]\nlisten = 'none'\n[cpu]\nbackend = 'rten'\nthreads = 1\n[[stream]]\nname = 'left'\n\
+             source = '{SIM}'\ndelivery = 'every'\n[incident]\n{incident}",
+            sample()
+        );
+        bench.write("edge.toml", text.as_bytes());
+    };
+    config("folder = 'kept'\ndeep_log = true\n");
+    let ran = bench.edge_run(&["--config", "edge.toml", "--output", "-"]).ends_with(0);
+    assert!(ran.people.contains("kept in kept, at most 1.0 GiB"), "{}", ran.people);
+    let found: Vec<String> = names(&bench.path("kept")).into_iter().filter(|name| name != ".lock").collect();
+    assert_eq!(found.len(), 1, "{found:?}");
+    let list = |flags: &[&str]| bench.edge_run(&[&["incident", "list"], flags].concat());
+    assert!(list(&["--incident-folder", "kept"]).ends_with(0).data.contains(&found[0]));
+    list(&["--incident-folder", "nowhere"]).ends_with(2).says_one_error(&["found no such folder"]);
+    let shown = bench.edge_run(&["incident", "show", &found[0], "--incident-folder", "kept"]).ends_with(0);
+    assert!(shown.data.contains("recorded    30 frames"), "{}", shown.data);
+    // What is typed goes before the file.
+    let ran = bench.edge_run(&["--config", "edge.toml", "--output", "-", "--incident-folder", "typed"]).ends_with(0);
+    assert!(ran.people.contains("kept in typed"), "{}", ran.people);
+    // Another process writes there.
+    let lock = std::fs::File::create(bench.path("kept/.lock")).unwrap();
+    lock.try_lock().unwrap();
+    let refused = bench.edge_run(&["--config", "edge.toml", "--output", "-"]).ends_with(2);
+    assert!(refused.people.contains("another edge-run uses this folder of incidents"), "{}", refused.people);
+    drop(lock);
+    config("space = '10KiB'\n");
+    for flags in [&["config", "check", "edge.toml"][..], &["--config", "edge.toml"]] {
+        let ran = bench.edge_run(flags).ends_with(2);
+        assert!(ran.people.contains("found 10.0 KiB, expected at least 1.0 MiB"), "{}", ran.people);
+    }
+    config("spaces = 1\n");
+    bench.edge_run(&["config", "check", "edge.toml"]).ends_with(2).says_one_error(&["unknown field `spaces`"]);
+    assert!(bench.edge_run(&["config", "example"]).ends_with(0).data.contains("[incident]"));
+}

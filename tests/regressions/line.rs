@@ -113,6 +113,8 @@ pub(crate) struct CannedSource {
     pub(crate) loads_of_spoilt: AtomicU64,
     /// What all engines may take together; each claims its model's bytes.
     pub(crate) room: Option<Bytes>,
+    /// What loading takes.
+    pub(crate) load_time: Duration,
     /// Most engines at a time so far.
     pub(crate) most_live: Arc<AtomicI64>,
     /// A device with another room than the rest.
@@ -132,6 +134,7 @@ impl CannedSource {
             spoilt: None,
             loads_of_spoilt: AtomicU64::new(0),
             room: None,
+            load_time: Duration::ZERO,
             most_live: Arc::default(),
             other_room: None,
         }
@@ -200,6 +203,7 @@ impl EngineSource for CannedSource {
         let bad_after = self.bad.filter(|(bad, _)| *bad == bias).map(|(_, after)| after);
         let spoilt = self.spoilt.as_ref().filter(|(spoilt, _)| *spoilt == bias).map(|(_, flag)| Arc::clone(flag));
         let spoilt = spoilt.filter(|_| self.loads_of_spoilt.fetch_add(1, Ordering::SeqCst) == 0);
+        std::thread::sleep(self.load_time);
         let live = self.live.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_live.fetch_max(live, Ordering::SeqCst);
         Ok(Box::new(Counted { engine, live: Arc::clone(&self.live), call: self.call, bad_after, spoilt }))

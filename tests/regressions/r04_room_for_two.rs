@@ -1,9 +1,11 @@
 //! R04: is there room for two engines while one replaces the other? Asked before anything is loaded; where there is none, the new
 //! bundle is refused or the line stands still for it, said aloud, and the old one is never lost.
 
-use crate::line::{CannedSource, Line};
+use crate::line::{CannedSource, Line, write_bundle};
 use crate::r04_reload::{Running, line, refused};
+use edge_trt::decision::DecisionRule;
 use edge_trt::run::Settled;
+use edge_trt::run::depot::Delivery;
 use edge_trt::units::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -85,6 +87,33 @@ fn where_the_line_may_stand_still_the_new_one_takes_the_place_and_the_old_one_ca
     assert_eq!(outcome.incidents, []);
     let answered = who_answered(&line);
     assert_eq!((answered.len(), &answered[1], &answered[0]), (3, &id, &answered[2]));
+}
+
+/// What arrives while nobody answers is answered afterwards, and too late to pass.
+#[test]
+fn while_the_line_stands_still_every_frame_has_its_row_and_none_passes_late() {
+    let rule =
+        DecisionRule { expect: [("hole".to_owned(), 2)].into(), deadline_ms: Some(150.0), ..DecisionRule::default() };
+    let mut line = with_gap();
+    write_bundle(&line.options.bundle, 0.0, |manifest| manifest.decision = Some(rule.clone()));
+    line.options.streams[0].delivery = Some(Delivery::Every);
+    let source = CannedSource { load_time: Duration::from_millis(500), ..source(8191).0 };
+    let running = Running::start(line, source);
+    running.put(0.2, |manifest| manifest.decision = Some(rule));
+    let Settled::SwappedWithGap { gap, .. } = running.reload() else { panic!() };
+    assert!(gap >= Duration::from_millis(500), "{gap:?}");
+    std::thread::sleep(Duration::from_millis(600));
+    let (line, _) = running.end();
+    assert_eq!(who_answered(&line).len(), 2);
+    let rows = line.rows();
+    let numbers: Vec<u64> = rows.iter().map(|row| row["frame"].as_u64().unwrap()).collect();
+    assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "every frame has its row");
+    let late = |row: &&serde_json::Value| row["timings_ms"]["age"].as_f64().unwrap() > 160.0;
+    assert!(rows.iter().filter(late).count() > 0, "frames waited for the new engine");
+    for row in rows.iter().filter(late) {
+        assert_eq!(row["decision"], "not_inspected", "{row}");
+    }
+    assert!(rows.iter().any(|row| row["decision"] == "pass"));
 }
 
 #[test]

@@ -253,6 +253,8 @@ impl Service<'_> {
         self.telemetry.count(Metric::Reloads, self.labels().because(end.how));
         self.board.change_reload(|reload| reload.note(end));
         self.keep_books(None);
+        // Another bundle may leave another room.
+        let _said_at_the_start = self.say_room();
         self.options.service.reload.door.settle(how);
     }
 
