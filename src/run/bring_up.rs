@@ -122,11 +122,9 @@ pub(super) fn bring_up<'a>(
             Guard::new(&judging.guard, &manifest.classes, traits)?
         };
         let place = StreamPlace { name: Arc::clone(name), guard, traits, triggered: is_triggered(stream, info) };
-        if own {
-            say_what_is_off(&place, say);
-        }
         streams.push(place);
     }
+    say_what_is_off(station.lanes.iter().map(|&lane| &streams[lane]), say);
     let lanes = station.lanes.as_slice().into();
     let recorder = common.shared.recorder.of_engine(index);
     let shared = Shared {
@@ -199,18 +197,33 @@ fn first_ready(loading: Loading<'_>, bundle: &Arc<Bundle>, say: Say<'_>) -> Resu
     Err(Error::unexpected("there is no device"))
 }
 
-/// Says which checks do not run on this stream and why, one line a cause.
-fn say_what_is_off(place: &StreamPlace, say: Say<'_>) {
+/// Says which checks do not run on which streams and why, one line a cause.
+fn say_what_is_off<'a>(places: impl Iterator<Item = &'a StreamPlace>, say: Say<'_>) {
+    let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
+    for place in places {
+        for line in what_is_off(&place.guard) {
+            match lines.iter_mut().find(|(known, _)| *known == line) {
+                Some((_, streams)) => streams.push(&place.name),
+                None => lines.push((line, vec![&place.name])),
+            }
+        }
+    }
+    for (line, streams) in lines {
+        let word = if streams.len() == 1 { "stream" } else { "streams" };
+        say(&format!("{word} {}: {line}", streams.join(", ")));
+    }
+}
+
+fn what_is_off(guard: &Guard) -> Vec<String> {
     let mut by_cause: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for off in place.guard.off_aloud() {
+    for off in guard.off_aloud() {
         by_cause.entry(off.why).or_default().push(off.reason.name());
     }
-    for (why, checks) in by_cause {
-        say(&format!("stream {}: not checked, because {why}: {}", place.name, checks.join(", ")));
-    }
-    if let Some(why) = place.guard.observing() {
-        say(&format!("stream {}: soft checks only observe: {why}", place.name));
-    }
+    let causes = by_cause.into_iter();
+    let mut lines: Vec<String> =
+        causes.map(|(why, checks)| format!("not checked, because {why}: {}", checks.join(", "))).collect();
+    lines.extend(guard.observing().map(|why| format!("soft checks only observe: {why}")));
+    lines
 }
 
 fn is_triggered(stream: &StreamOptions, info: Option<&SourceInfo>) -> bool {

@@ -3,7 +3,7 @@
 //
 // Build: cc -shared -fPIC -DFAMILY=0..4 -DNUMBER=<getInferLibVersion> -o libnvinfer.so.8 tensorrt.c
 // Families: 0 TensorRT 8, 1 TensorRT 10, 2 TensorRT 11, 3 TensorRT-RTX 1.3, 4 TensorRT-RTX 1.5.
-// Knobs: -DLEAN (no builder, as the lean runtime), -DWITHOUT_DRIVER (factories give a wild pointer), -DFAILS (builds fail), -DSLOW (300 steps of 0.2 s)
+// Knobs: -DSIDE, -DBATCH (a detector, of so many pictures), -DLEAN (no builder, as the lean runtime), -DWITHOUT_DRIVER (factories give a wild pointer), -DFAILS (builds fail), -DSLOW (300 steps of 0.2 s)
 // Every call that arrives is written with its slot to `<this file>.calls`; a line with `!` is a mistake of the caller.
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -221,9 +221,12 @@ static int network_inputs(implementation *m) { SAID(, "", HERE("getNbInputs")); 
 static object *network_input(implementation *m, int index) { SAID(, " %d", HERE("getInput"), index); return tensor(m, true); }
 static int network_outputs(implementation *m) { SAID(, "", HERE("getNbOutputs")); return 1; }
 static object *network_output(implementation *m, int index) { SAID(, " %d", HERE("getOutput"), index); return tensor(m, false); }
-#ifdef SIDE // a detector of two classes on SIDE × SIDE pixels, in 32-bit floats; it computes nothing
+#ifndef BATCH
+#define BATCH 1
+#endif
+#ifdef SIDE // a detector of two classes on BATCH pictures of SIDE × SIDE pixels, in 32-bit floats; it computes nothing
 #define INPUT_TYPE 0
-static const dims INPUT_SIZES = {4, {1, 3, SIDE, SIDE}}, OUTPUT_SIZES = {3, {1, 6, SIDE * SIDE * 21 / 1024}};
+static const dims INPUT_SIZES = {4, {BATCH, 3, SIDE, SIDE}}, OUTPUT_SIZES = {3, {BATCH, 6, SIDE * SIDE * 21 / 1024}};
 #else
 #define INPUT_TYPE 1
 static const dims INPUT_SIZES = {4, {1, 3, 4, 5}}, OUTPUT_SIZES = {3, {1, 6, 10}};

@@ -35,11 +35,15 @@ pub(crate) struct Machine {
 
 impl Machine {
     fn new(library: &str, parser: &str, defines: &[&str]) -> Machine {
+        Machine::with_driver(&[], library, parser, defines)
+    }
+
+    fn with_driver(driver: &[&str], library: &str, parser: &str, defines: &[&str]) -> Machine {
         let bench = Bench::new();
         for folder in ["driver", "tensorrt"] {
             std::fs::create_dir(bench.path(folder)).unwrap();
         }
-        compile_double("cuda.c", &bench.path("driver/libcuda.so.1"), &[]);
+        compile_double("cuda.c", &bench.path("driver/libcuda.so.1"), driver);
         for name in [library, parser] {
             compile_double("tensorrt.c", &bench.path("tensorrt").join(name), defines);
         }
@@ -49,6 +53,12 @@ impl Machine {
     pub(crate) fn trt10(defines: &[&str]) -> Machine {
         let defines = [&["FAMILY=1", "NUMBER=100300", "SIDE=64"], defines].concat();
         Machine::new("libnvinfer.so.10", "libnvonnxparser.so.10", &defines)
+    }
+
+    /// As [`Machine::trt10`], whose GPU has as much memory as `memory` defines.
+    pub(crate) fn trt10_with_memory(defines: &[&str], memory: &str) -> Machine {
+        let defines = [&["FAMILY=1", "NUMBER=100300", "SIDE=64"], defines].concat();
+        Machine::with_driver(&[memory], "libnvinfer.so.10", "libnvonnxparser.so.10", &defines)
     }
 
     fn trt8(defines: &[&str]) -> Machine {

@@ -1,8 +1,10 @@
 //! Several streams on one bundle of a rewritten batch: each answer reaches the frame that it belongs to, in order, as if the
 //! stream were alone; slots without a frame say nothing.
 
+use crate::build_plan::{MODEL, Machine};
+use crate::common::graphs;
 use crate::run_sim::rows;
-use crate::workbench::Bench;
+use crate::workbench::{Bench, Ran, edge_run};
 use edge_trt::bundle::golden::{EXACT_PX, EXACT_SCORE};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +49,15 @@ fn boxes(row: &Value) -> Vec<(u64, f64, Vec<f64>)> {
     found.map(|found| (found["class_id"].as_u64().unwrap(), found["score"].as_f64().unwrap(), edges(found))).collect()
 }
 
+/// One row a picture, and none for an empty slot.
+fn each_picture_once_and_in_order(rows: &[Value]) {
+    assert_eq!(rows.len(), PICTURES);
+    for (stream, pictures) in STREAMS {
+        let numbers = rows.iter().map(name).filter(|(of, _)| *of == stream).map(|(_, number)| number);
+        assert_eq!(numbers.collect::<Vec<_>>(), (0..pictures).collect::<Vec<_>>(), "{stream}");
+    }
+}
+
 fn furthest_px(one: &[f64], other: &[f64]) -> f64 {
     one.iter().zip(other).map(|(one, other)| (one - other).abs()).fold(0.0, f64::max)
 }
@@ -79,11 +90,7 @@ fn every_slot_of_a_batch_answers_its_own_stream_and_as_it_would_alone() {
     }
     for batch in [4, 8] {
         let rows = run(&bench, batch);
-        assert_eq!(rows.len(), PICTURES, "one row a picture, none for an empty slot");
-        for (stream, pictures) in STREAMS {
-            let numbers = rows.iter().map(name).filter(|(of, _)| *of == stream).map(|(_, number)| number);
-            assert_eq!(numbers.collect::<Vec<_>>(), (0..pictures).collect::<Vec<_>>(), "{stream} of batch {batch}");
-        }
+        each_picture_once_and_in_order(&rows);
         for row in &rows {
             assert!(agree(row, alone[&name(row)]), "batch {batch}: {row}\nalone: {}", alone[&name(row)]);
         }
@@ -94,5 +101,47 @@ fn every_slot_of_a_batch_answers_its_own_stream_and_as_it_would_alone() {
         assert!(batches.iter().any(|captures| captures.len() < full), "no slot was empty: {batches:?}");
         assert!(batches.iter().any(|captures| captures.len() == full), "no batch was full: {batches:?}");
         assert!(batches.iter().any(|captures| streams(captures) > 1), "no streams met in a batch: {batches:?}");
+    }
+}
+
+/// The same way through a TensorRT plan on a GPU, both doubles that compute nothing: no box is found, and every picture has its
+/// row. A run takes 1.5 ms on that GPU, of which each picture in it gets its share.
+#[test]
+fn every_picture_of_every_stream_has_its_row_from_a_plan_of_a_batch() {
+    const RUN_MS: f64 = 1.5;
+    for batch in [4_u32, 8] {
+        let define = format!("BATCH={batch}");
+        let machine = Machine::trt10_with_memory(&[&define], "MEMORY_BYTES=(512u<<20)");
+        let bench = &machine.bench;
+        // Not all zero, which would be a fault of the export, and below every floor.
+        let mut head = graphs::raw_head(2, 84, &[[32.0, 32.0, 20.0, 12.0, 0.001, 0.0]]);
+        head.shape[0] = i64::from(batch);
+        head.values = head.values.repeat(usize::try_from(batch).unwrap());
+        bench.write("model.onnx", &graphs::constant(graphs::Type::F32, [i64::from(batch), 3, 64, 64], vec![head]));
+        let target = ["--target", "orin-nano-8gb", "--flavour", "trt10", "--gpu-budget", "512MiB", "-o", "o.edge"];
+        let built = machine.run(&[&MODEL[..], &target, &["--keep-unproved"]].concat()).ends_with(0);
+        assert!(built.people.contains("proof on the GPU: 4 known answers came out right"), "{}", built.people);
+        for (name, pictures) in STREAMS {
+            bench.pictures(name, u32::try_from(pictures).unwrap());
+        }
+        let sources: Vec<String> = STREAMS.iter().map(|(name, _)| format!("{name}={name}")).collect();
+        let mut arguments = vec!["--engine", "o.edge", "--call-limit", "60s", "--output", "rows.jsonl"];
+        sources.iter().for_each(|source| arguments.extend(["--source", source]));
+        let ran: Ran = machine.command_of(edge_run(), &arguments).output().unwrap().into();
+        let ran = ran.ends_with(0);
+        let off = "streams cam1, cam2, cam3, cam4, cam5: soft checks only observe";
+        assert!(ran.people.contains(off), "said once, not five times:\n{}", ran.people);
+        let rows = rows(&String::from_utf8(bench.read("rows.jsonl")).unwrap());
+        each_picture_once_and_in_order(&rows);
+        let mut runs = 0.0;
+        for row in &rows {
+            assert_eq!((&row["trust"], &row["detections"]), (&"trusted".into(), &serde_json::json!([])), "{row}");
+            assert_eq!(row["engine"]["backend"], "TensorRT 10 10.3.0 on Double 0");
+            let together = RUN_MS / row["timings_ms"]["inference"].as_f64().unwrap();
+            assert!(together.round() <= f64::from(batch), "{row}");
+            runs += 1.0 / together.round();
+        }
+        assert!((runs - f64::round(runs)).abs() < 1e-6, "every picture of a run has its row: {runs}");
+        assert!(runs < 0.9 * PICTURES as f64, "hardly two pictures met in a run: {runs}");
     }
 }
