@@ -182,3 +182,108 @@ impl Accounts {
 pub(super) fn ended() -> Error {
     Error::unexpected("the engine's thread has ended")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::MemoryFigures;
+    use proptest::prelude::*;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Ask { frames: usize, wanted: bool },
+        Answer,
+        Collect { stuck: bool },
+        GiveUp,
+        StuckElsewhere,
+        ThreadEnds,
+        ComesBack,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            8 => (0..4_usize, any::<bool>()).prop_map(|(frames, wanted)| Step::Ask { frames, wanted }),
+            8 => Just(Step::Answer),
+            8 => Just(Step::Collect { stuck: false }),
+            1 => Just(Step::Collect { stuck: true }),
+            1 => Just(Step::GiveUp),
+            1 => Just(Step::StuckElsewhere),
+            1 => Just(Step::ThreadEnds),
+            1 => Just(Step::ComesBack),
+        ]
+    }
+
+    /// The engine's own words for each frame of a batch.
+    fn said(ticket: u64, frames: usize) -> Said {
+        let answers = (0..frames).map(|_| Err(Error::refused(ticket.to_string()))).collect();
+        Said { ticket, answers, memory: MemoryFigures::default(), took: Duration::from_millis(1) }
+    }
+
+    /// The next wanted batch, with its own answers or none: never another one's.
+    fn is_next(answered: &Answered, wanted: &mut VecDeque<(u64, usize)>) {
+        assert_eq!(Some((answered.ticket, answered.answers.len())), wanted.pop_front());
+        for answer in &answered.answers {
+            if let Err(Trouble::Failed(error)) = answer {
+                assert!(
+                    [answered.ticket.to_string().as_str(), ended().message()].contains(&error.message()),
+                    "{error}"
+                );
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+        #[test]
+        fn every_wanted_batch_is_collected_once_in_order_whatever_happens(
+            steps in proptest::collection::vec(step(), 0..80)
+        ) {
+            let mut accounts = Accounts::new();
+            let (mut at_engine, mut wanted) = (VecDeque::new(), VecDeque::new());
+            for step in steps {
+                match step {
+                    // The host asks no engine that is stuck.
+                    Step::Ask { .. } if accounts.is_stuck() => {}
+                    Step::Ask { frames, wanted: is_wanted } => {
+                        let ticket = accounts.next_ticket();
+                        accounts.asked();
+                        at_engine.push_back((ticket, frames));
+                        if is_wanted {
+                            accounts.wanted(ticket, frames);
+                            wanted.push_back((ticket, frames));
+                        }
+                    }
+                    Step::Answer => {
+                        if let Some((ticket, frames)) = at_engine.pop_front() {
+                            let own = accounts.take(said(ticket, frames));
+                            prop_assert!(own.is_none_or(|answers| answers.len() == frames));
+                        }
+                    }
+                    Step::Collect { stuck } => {
+                        if stuck {
+                            std::thread::sleep(Duration::from_micros(1));
+                        }
+                        let limit = if stuck { Duration::ZERO } else { Duration::MAX };
+                        if let Some(answered) = accounts.collect(limit) {
+                            is_next(&answered, &mut wanted);
+                        }
+                    }
+                    Step::GiveUp => accounts.give_up(),
+                    Step::StuckElsewhere => accounts.is_stuck_now(),
+                    Step::ThreadEnds => {
+                        at_engine.clear();
+                        accounts.thread_ended();
+                    }
+                    Step::ComesBack => accounts.is_free(),
+                }
+                prop_assert_eq!(accounts.uncollected(), wanted.len());
+            }
+            accounts.give_up();
+            while let Some(answered) = accounts.collect(Duration::MAX) {
+                prop_assert!(answered.answers.iter().all(|answer| matches!(answer, Err(Trouble::GivenUp))));
+                is_next(&answered, &mut wanted);
+            }
+            prop_assert!(wanted.is_empty(), "never collected: {wanted:?}");
+        }
+    }
+}
