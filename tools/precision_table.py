@@ -60,7 +60,8 @@ def main():
             if os.path.exists(os.path.join(work, f"{model}.{kind}.report.json")):
                 report = json.load(open(os.path.join(work, f"{model}.{kind}.report.json")))["conversion"]
             share = report.get("int8_share")
-            back = [part for step in report.get("repair", []) for part in step["put_back"]]
+            reasons = [layer.get("because") or "" for layer in report.get("layers", [])]
+            back = dict.fromkeys(re.findall(r"put back: part `([^`]*)`", "\n".join(reasons)))
             for which, found in (
                 ("all", score(os.path.join(work, name), labels, images, shared)),
                 ("odd", score(os.path.join(odd, name), labels, os.path.join(odd, "images"), shared)),

@@ -2,7 +2,7 @@
 
 use super::plots;
 use crate::aside::AsideFile;
-use crate::build::precision::{Account, Verdict};
+use crate::build::precision::{Account, Step, Verdict};
 use crate::bundle::gate::{Figures, GateResult};
 use crate::detections::Detection;
 use crate::error::{Error, Result};
@@ -252,6 +252,15 @@ fn rows(page: &mut String, before: &Figures, after: &Figures) {
     }
 }
 
+/// How a try of the repair differs from the one before, in words.
+fn changed(step: &Step) -> String {
+    match (step.put_back.as_slice(), step.taken_again.as_slice()) {
+        ([], []) => "–".to_owned(),
+        (put_back, []) => put_back.join(", "),
+        (_, taken_again) => format!("taken back into INT8: {}", taken_again.join(", ")),
+    }
+}
+
 fn conversion_section(page: &mut String, account: &Account) {
     if !account.repair.is_empty() {
         page.push_str(
@@ -262,7 +271,7 @@ fn conversion_section(page: &mut String, account: &Account) {
             let _ = write!(
                 page,
                 "<tr><td>{}<td>{:.1} %<td>{:.2}<td>{}<td>{}<td>{}<td>{}</tr>",
-                if step.put_back.is_empty() { "–".to_owned() } else { escaped(&step.put_back.join(", ")) },
+                escaped(&changed(step)),
                 100.0 * step.int8_share,
                 step.estimated_time,
                 share(step.map50),

@@ -17,6 +17,7 @@ mod tail;
 pub(in crate::build) mod usable;
 
 pub(in crate::build) use found::count;
+pub(in crate::build) use repair::Step;
 
 use super::Prepared;
 use super::gate::{self, Gate, Ground, Judged};
@@ -69,8 +70,8 @@ pub(super) struct Account {
     pub(super) memory: Vec<MemoryPoint>,
     /// Tensor → range seen and range kept; empty for FP16.
     pub(super) ranges: Vec<RangeAccount>,
-    /// What the repair tried, in order.
-    pub(super) repair: Vec<repair::Step>,
+    /// What the repair tried, in order. The last that passed with the most in INT8 was taken.
+    pub(super) repair: Vec<Step>,
 }
 
 /// One layer in the report.

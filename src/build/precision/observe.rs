@@ -148,10 +148,11 @@ impl Observation<'_> {
         let mut done = 0;
         for group in groups {
             let mut probe = Probe::open(self.model.clone(), &group, self.input, self.layout, self.options)?;
-            for at in 0..self.pictures.len() {
+            for first in (0..self.pictures.len()).step_by(probe.places()) {
                 watcher.check_stop()?;
-                let picture = self.pictures.decode(at)?;
-                probe.run(&picture, &mut |tensors: &[RawTensor<'_>]| {
+                let places = first..(first + probe.places()).min(self.pictures.len());
+                let pictures = places.map(|at| self.pictures.decode(at)).collect::<Result<Vec<_>>>()?;
+                probe.run_all(&pictures, &mut |tensors: &[RawTensor<'_>]| {
                     for tensor in tensors {
                         if let Elements::F32(values) = tensor.elements {
                             visit(tensor.name, values);
@@ -159,7 +160,7 @@ impl Observation<'_> {
                     }
                     Ok(())
                 })?;
-                done += 1;
+                done += count(pictures.len());
                 watcher.step("ranges", done, total);
             }
         }
@@ -188,6 +189,68 @@ impl Observation<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::build::pictures::pixel_hash;
+    use crate::build::precision::usable::UsablePicture;
+    use crate::engine::cpu::CpuBackend;
+    use crate::onnx::node::make;
+    use crate::onnx::samples::{Sample, value};
+    use crate::onnx::shapes;
+    use crate::onnx::tensor::DataType;
+    use crate::units::SizePx;
+
+    struct Silent;
+
+    impl Watcher for Silent {
+        fn say(&mut self, _: &str) {}
+        fn warn(&mut self, _: &str) {}
+        fn step(&mut self, _: &str, _: u64, _: u64) {}
+        fn check_stop(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A batch whose other places are empty shows what a network makes of black, and the ranges become too narrow for pictures.
+    #[test]
+    fn every_place_of_a_batch_holds_a_picture() {
+        let folder = tempfile::tempdir().unwrap();
+        let pictures: Vec<UsablePicture> = [200_u8, 220, 240]
+            .into_iter()
+            .map(|shade| {
+                let path = folder.path().join(format!("{shade}.png"));
+                image::RgbImage::from_pixel(8, 8, image::Rgb([shade; 3])).save(&path).unwrap();
+                let picture = crate::build::pictures::decode(&path).unwrap();
+                UsablePicture { path, hash: pixel_hash(&picture), size: picture.size }
+            })
+            .collect();
+        let pictures = Usable { pictures };
+        for batch in [1_u32, 2, 4] {
+            let sizes = [i64::from(batch), 3, 8, 8];
+            let nodes = vec![make::node("Relu", "act", &["images"], &["seen"], vec![])];
+            let model = Sample::new(&sizes, nodes, vec![value("seen", DataType::F32, &sizes)]).model();
+            let size = SizePx::new(8, 8);
+            let input =
+                InputSpec { name: "images".into(), batch, channels: 3, size, element: crate::engine::ElementType::F32 };
+            let layout = Layout::Raw { output: "seen".into(), classes: 1, anchors: 1 };
+            let options = CpuOptions { backend: CpuBackend::Rten, threads: Some(1), emulate_half: false };
+            let shapes = shapes::infer(&model).unwrap();
+            let observation = Observation {
+                model: &model,
+                shapes: &shapes,
+                input: &input,
+                layout: &layout,
+                options: &options,
+                pictures: &pictures,
+            };
+            let found = observation.histograms(&["seen".to_owned()], &mut Silent).unwrap();
+            let histogram = &found["seen"];
+            assert!((histogram.largest - 240.0 / 255.0).abs() < 1e-6);
+            let dark: u64 = histogram.bins[..BINS / 8].iter().sum();
+            assert_eq!(dark, 0, "batch {batch}: values that no picture gives");
+            let values = observation.values(&["seen".to_owned()]).unwrap();
+            assert_eq!(values.len(), 3);
+            assert!(values.iter().all(|values| values.iter().all(|&value| value > 0.7)), "batch {batch}");
+        }
+    }
 
     #[test]
     fn the_range_grows_and_nothing_is_lost() {

@@ -2,7 +2,7 @@
 
 use super::fp16::Ranges;
 use super::{ActivationScale, Built, Observation, Quantised, Task, Verdict, build_int8};
-use crate::build::gate::Gate;
+use crate::build::gate::{Gate, Judged};
 use crate::build::watcher::Watcher;
 use crate::error::Result;
 use crate::onnx::Model;
@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 const PICTURES: usize = 8;
 /// Most tries of the whole gate.
 const MOST_STEPS: usize = 6;
+/// Most further tries after one that passed, for parts that need not stay in float.
+const MOST_FINER: usize = 2;
 /// Time after which no further step is begun.
 const TIME_LIMIT: Duration = Duration::from_secs(900);
 
@@ -24,6 +26,9 @@ const TIME_LIMIT: Duration = Duration::from_secs(900);
 pub(in crate::build) struct Step {
     /// Parts of the network that were put back into float in this step.
     pub(in crate::build) put_back: Vec<String>,
+    /// Parts that were taken back into INT8 in this step.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::build) taken_again: Vec<String>,
     /// Share of the convolutions' arithmetic in INT8, 0..1.
     pub(in crate::build) int8_share: f64,
     /// Estimated time of the convolutions against all in float, where INT8 takes half the time of FP16 and a quarter of FP32.
@@ -49,53 +54,150 @@ pub(super) struct Plan<'a> {
     pub(super) calibration: &'a super::Usable,
 }
 
-/// Builds and judges; while the gate fails, puts the worst parts back into float.
+/// Layers that stay in float, each with why.
+type Kept = BTreeMap<String, String>;
+
+/// Builds and judges; while the gate fails, puts the worst parts back into float; of the parts that made it pass, takes back into INT8
+/// those that it passes without.
 pub(super) fn until_it_passes(
     plan: &Plan<'_>,
     gate: Option<Gate<'_>>,
     watcher: &mut dyn Watcher,
 ) -> Result<(Built, Option<Verdict>, Vec<Step>)> {
-    let start = Instant::now();
-    let mut kept: BTreeMap<String, String> = BTreeMap::new();
-    let mut built = plan.build(&kept)?;
-    let Some(mut gate) = gate else { return Ok((built, None, Vec::new())) };
-    let mut steps = Vec::new();
-    let mut put_back: Vec<String> = Vec::new();
+    let Some(gate) = gate else { return Ok((plan.build(&Kept::new())?, None, Vec::new())) };
+    let mut tries = Tries { plan, gate, steps: Vec::new(), start: Instant::now() };
+    let (mut before, mut kept) = (Kept::new(), Kept::new());
+    let mut found = tries.judge(&kept, Change::default(), watcher)?;
     let mut ranking: Option<Vec<Part>> = None;
-    loop {
-        let judged = gate.judge(&built.bytes, built.half.is_some(), watcher)?;
-        let passed = judged.result.passed();
+    let mut group: Vec<Part> = Vec::new();
+    while !found.passed() && tries.may_go_on(MOST_STEPS) {
+        let parts = match &mut ranking {
+            Some(parts) => parts,
+            None => ranking.insert(plan.rank(&found.built, watcher)?),
+        };
+        // One part first, then more at a time: every try of the gate costs minutes.
+        group = parts.drain(..parts.len().min(1 << (tries.steps.len() - 1).min(3))).collect();
+        if group.is_empty() {
+            break;
+        }
+        watcher.say(&format!("repair: {} put back into float", names(&group).join(", ")));
+        before.clone_from(&kept);
+        kept = with(&before, &group);
+        found = tries.judge(&kept, Change { put_back: names(&group), taken_again: Vec::new() }, watcher)?;
+    }
+    if found.passed() && group.len() > 1 {
+        found = tries.with_fewest(found, &before, &group, watcher)?;
+    }
+    let Tries { gate, steps, .. } = tries;
+    Ok((found.built, Some(Verdict { judged: found.judged, ground: gate.into_ground() }), steps))
+}
+
+/// What was tried so far.
+struct Tries<'a> {
+    plan: &'a Plan<'a>,
+    gate: Gate<'a>,
+    steps: Vec<Step>,
+    start: Instant,
+}
+
+/// A try.
+struct Tried {
+    built: Built,
+    judged: Judged,
+}
+
+impl Tried {
+    fn passed(&self) -> bool {
+        self.judged.result.passed()
+    }
+}
+
+/// How a try differs from the one before.
+#[derive(Default)]
+struct Change {
+    put_back: Vec<String>,
+    taken_again: Vec<String>,
+}
+
+impl Tries<'_> {
+    fn may_go_on(&self, most: usize) -> bool {
+        self.steps.len() < most && self.start.elapsed() <= TIME_LIMIT
+    }
+
+    fn judge(&mut self, kept: &Kept, change: Change, watcher: &mut dyn Watcher) -> Result<Tried> {
+        let built = self.plan.build(kept)?;
+        let judged = self.gate.judge(&built.bytes, built.half.is_some(), watcher)?;
         let figures = &judged.result.candidate;
         let share = built.placement.share();
-        steps.push(Step {
-            put_back: std::mem::take(&mut put_back),
+        self.steps.push(Step {
+            put_back: change.put_back,
+            taken_again: change.taken_again,
             int8_share: share,
             estimated_time: 1.0 - 0.75 * share,
             map50: figures.map50,
             found: figures.operating.found,
             false_boxes: figures.operating.false_boxes,
-            passed,
+            passed: judged.result.passed(),
         });
-        say_step(&steps, watcher);
-        if passed || steps.len() >= MOST_STEPS || start.elapsed() > TIME_LIMIT {
-            return Ok((built, Some(Verdict { judged, ground: gate.into_ground() }), steps));
-        }
-        let parts = match &mut ranking {
-            Some(parts) => parts,
-            None => ranking.insert(plan.rank(&built, watcher)?),
-        };
-        // One part first, then more at a time: every try of the gate costs minutes.
-        for part in parts.drain(..parts.len().min(1 << (steps.len() - 1).min(3))) {
-            let reason = format!("put back: part `{}` moved answers by {:.4} alone", part.name, part.harm);
-            kept.extend(part.layers.into_iter().map(|layer| (layer, reason.clone())));
-            put_back.push(part.name);
-        }
-        if put_back.is_empty() {
-            return Ok((built, Some(Verdict { judged, ground: gate.into_ground() }), steps));
-        }
-        watcher.say(&format!("repair: {} put back into float", put_back.join(", ")));
-        built = plan.build(&kept)?;
+        say_step(&self.steps, watcher);
+        Ok(Tried { built, judged })
     }
+
+    /// `all` passed with the whole of `group` in float, and failed with `before` alone: looks for the fewest of its worst parts with
+    /// which it passes.
+    fn with_fewest(&mut self, all: Tried, before: &Kept, group: &[Part], watcher: &mut dyn Watcher) -> Result<Tried> {
+        let (mut best, most) = (all, self.steps.len() + MOST_FINER);
+        let mut last = group.len();
+        fewest(group.len(), |some| {
+            if !self.may_go_on(most) {
+                return Ok(None);
+            }
+            let change = Change {
+                put_back: names(group.get(last..some).unwrap_or_default()),
+                taken_again: names(group.get(some..last).unwrap_or_default()),
+            };
+            let how = if some < last { "taken back into INT8" } else { "put back into float" };
+            let moved = [&change.put_back[..], &change.taken_again[..]].concat();
+            watcher.say(&format!("repair: {} {how}", moved.join(", ")));
+            last = some;
+            let kept = with(before, group.get(..some).unwrap_or_default());
+            let tried = self.judge(&kept, change, watcher)?;
+            let passed = tried.passed();
+            if passed {
+                best = tried;
+            }
+            Ok(Some(passed))
+        })?;
+        Ok(best)
+    }
+}
+
+/// The smallest number from 1 to `all` that passes, by halving; 0 is known to fail and `all` to pass. A try that gives `None` ends it.
+fn fewest(all: usize, mut passes: impl FnMut(usize) -> Result<Option<bool>>) -> Result<usize> {
+    let (mut failing, mut passing) = (0, all);
+    while passing - failing > 1 {
+        let middle = failing + (passing - failing) / 2;
+        match passes(middle)? {
+            Some(true) => passing = middle,
+            Some(false) => failing = middle,
+            None => break,
+        }
+    }
+    Ok(passing)
+}
+
+fn names(parts: &[Part]) -> Vec<String> {
+    parts.iter().map(|part| part.name.clone()).collect()
+}
+
+/// `kept` and the layers of `parts`.
+fn with(kept: &Kept, parts: &[Part]) -> Kept {
+    let mut kept = kept.clone();
+    for part in parts {
+        let reason = format!("put back: part `{}` moved answers by {:.4} alone", part.name, part.harm);
+        kept.extend(part.layers.iter().map(|layer| (layer.clone(), reason.clone())));
+    }
+    kept
 }
 
 fn say_step(steps: &[Step], watcher: &mut dyn Watcher) {
@@ -213,6 +315,22 @@ mod tests {
         assert_eq!(part_of("/model.4/cv1/conv/Conv"), "model.4");
         assert_eq!(part_of("/model.22/cv3.1/cv3.1.0/conv/Conv"), "model.22/cv3.1");
         assert_eq!(part_of("Conv_17"), "Conv_17");
+    }
+
+    #[test]
+    fn the_fewest_parts_are_found_by_halving() {
+        for all in 1..=8 {
+            for needed in 1..=all {
+                let mut tried = 0;
+                let found = fewest(all, |some| {
+                    tried += 1;
+                    Ok(Some(some >= needed))
+                });
+                assert_eq!(found.unwrap(), needed, "of {all}");
+                assert!(tried <= 3, "{tried} tries for {all}");
+            }
+        }
+        assert_eq!(fewest(4, |_| Ok(None)).unwrap(), 4, "out of time: what passed stays");
     }
 
     #[test]

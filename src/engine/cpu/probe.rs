@@ -7,6 +7,7 @@ use crate::engine::{InputSpec, Layout, Letterbox};
 use crate::error::Result;
 use crate::frame::Picture;
 use crate::onnx::{Model, edit};
+use crate::units::index;
 
 /// A network whose inner tensors can be seen. Pictures go in through the very preprocessing of a run.
 pub struct Probe {
@@ -43,14 +44,34 @@ impl Probe {
         Ok(Probe { network, buffer, filler: Filler::new(), input: input.clone() })
     }
 
-    /// Runs one picture, in the first place of the batch, and shows the tensors, in the order of their names.
+    /// Runs one picture, in every place of the batch, and shows the tensors, in the order of their names.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Refused`] for a damaged picture, [`crate::ErrorKind::Device`] when the run failed, and what
     /// `visit` gives.
     pub fn run(&mut self, picture: &Picture, visit: &mut dyn FnMut(&[RawTensor<'_>]) -> Result<()>) -> Result<()> {
-        let letterbox = Letterbox::fit(picture.size, self.input.size);
-        self.buffer.fill(&mut self.filler, picture, &letterbox, self.input.channels, 0)?;
+        self.run_all(std::slice::from_ref(picture), visit)
+    }
+
+    /// Runs pictures together, one in each place of the batch; where they are fewer they come again. No place is empty: what a
+    /// network makes of an empty one says nothing about pictures.
+    ///
+    /// # Errors
+    /// As [`Probe::run`].
+    pub fn run_all(
+        &mut self,
+        pictures: &[Picture],
+        visit: &mut dyn FnMut(&[RawTensor<'_>]) -> Result<()>,
+    ) -> Result<()> {
+        for (place, picture) in (0..self.places()).zip(pictures.iter().cycle()) {
+            let letterbox = Letterbox::fit(picture.size, self.input.size);
+            self.buffer.fill(&mut self.filler, picture, &letterbox, self.input.channels, place)?;
+        }
         self.network.run(&self.buffer, visit)
+    }
+
+    /// Pictures that run together.
+    pub fn places(&self) -> usize {
+        index(self.input.batch).max(1)
     }
 }
