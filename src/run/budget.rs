@@ -40,26 +40,56 @@ pub(super) fn beside(running: &Claim, others: &[Claim], new: &Claim, budget: Byt
 /// What the engines of a run take at present: the reload of one bundle counts those of the others.
 #[derive(Debug, Default)]
 pub(super) struct Books {
-    /// By number of the engine: its device, and what it takes there with all that stands beside it.
-    engines: Mutex<BTreeMap<usize, (usize, Vec<Claim>)>>,
+    /// By number of the engine.
+    engines: Mutex<BTreeMap<usize, Entry>>,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    device: usize,
+    /// What it takes there with all that stands beside it.
+    claims: Vec<Claim>,
+    /// What is being loaded beside it.
+    coming: Option<Claim>,
 }
 
 impl Books {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, (usize, Vec<Claim>)>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Entry>> {
         self.engines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What engine number `engine` takes on `device` from now on.
+    /// What engine number `engine` takes on `device` from now on; nothing is coming any more.
     pub(super) fn set(&self, engine: usize, device: usize, claims: Vec<Claim>) {
-        self.lock().insert(engine, (device, claims));
+        self.lock().insert(engine, Entry { device, claims, coming: None });
     }
 
-    /// What all engines but this one take on `device`.
+    /// What all engines but this one take on `device`, with what is coming.
     pub(super) fn others(&self, engine: usize, device: usize) -> Vec<Claim> {
-        let books = self.lock();
-        let others = books.iter().filter(|(number, (on, _))| **number != engine && *on == device);
-        others.flat_map(|(_, (_, claims))| claims.iter().cloned()).collect()
+        others(&self.lock(), engine, device)
     }
+
+    /// Takes room for `new` beside what engine number `engine` has: `running` and what stands beside it. Two bundles that are
+    /// asked for at once cannot both take the same room.
+    pub(super) fn reserve(
+        &self,
+        (engine, device): (usize, usize),
+        (running, beside_it): (&Claim, &[Claim]),
+        new: &Claim,
+        budget: Bytes,
+    ) -> Room {
+        let mut books = self.lock();
+        let others = [beside_it, &others(&books, engine, device)].concat();
+        let room = beside(running, &others, new, budget);
+        if matches!(room, Room::Beside) {
+            books.entry(engine).or_default().coming = Some(new.clone());
+        }
+        room
+    }
+}
+
+fn others(books: &BTreeMap<usize, Entry>, engine: usize, device: usize) -> Vec<Claim> {
+    let others = books.iter().filter(|(number, entry)| **number != engine && entry.device == device);
+    others.flat_map(|(_, entry)| entry.claims.iter().chain(&entry.coming)).cloned().collect()
 }
 
 /// The smallest budget of any of `bundles` on any device that may come to serve; `None` where none is known beforehand.
@@ -139,5 +169,19 @@ mod tests {
         assert_eq!(books.others(2, 1), []);
         books.set(1, 1, vec![claim("b", 2)]);
         assert_eq!(books.others(0, 0), []);
+    }
+
+    #[test]
+    fn two_bundles_that_come_at_once_do_not_take_the_same_room() {
+        let books = Books::default();
+        books.set(0, 0, vec![claim("a", 300)]);
+        books.set(1, 0, vec![claim("b", 300)]);
+        let reserve = |engine, running: &str| {
+            books.reserve((engine, 0), (&claim(running, 300), &[]), &claim("new", 300), Bytes::mib(1000))
+        };
+        assert!(matches!(reserve(0, "a"), Room::Beside));
+        assert!(matches!(reserve(1, "b"), Room::InPlace(_)), "the room is taken, although nothing is loaded yet");
+        books.set(0, 0, vec![claim("new", 300)]);
+        assert!(matches!(reserve(1, "b"), Room::Beside), "the one before is gone");
     }
 }

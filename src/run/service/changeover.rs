@@ -283,10 +283,11 @@ impl Service<'_> {
         let entry = &mut self.shelf.places[place];
         entry.engine.replace(Shelved::of(ready, device)).into_iter().for_each(Shelved::close_aside);
         let before = std::mem::replace(&mut entry.bundle, Arc::clone(&bundle));
+        self.keep_books(None);
         if before.id() == bundle.id() {
             return;
         }
-        entry.last_good = Some(Arc::clone(&before));
+        self.shelf.places[place].last_good = Some(Arc::clone(&before));
         self.keep_copy(&before, place);
         self.show_products();
         self.settle(Settled::Swapped(bundle.id().to_owned()));

@@ -232,6 +232,7 @@ impl Service<'_> {
     pub(super) fn stop_reload(&mut self) {
         if !self.reload_is_idle() {
             self.reloader.stage = Stage::Idle;
+            self.keep_books(None);
             self.rolling_back = false;
             self.options.service.reload.door.ask();
         }

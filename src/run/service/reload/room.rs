@@ -3,7 +3,7 @@
 use super::{Found, Refusal};
 use crate::bundle::Bundle;
 use crate::error::Error;
-use crate::run::budget::{self, Claim, Room};
+use crate::run::budget::{self, Books, Claim, Room};
 use crate::run::service::Service;
 use crate::run::source::EngineSource;
 use crate::sinks::http::ReloadRoom;
@@ -15,15 +15,19 @@ use std::sync::Arc;
 pub(super) struct Loaded {
     /// `None` where it is not known.
     running: Option<Claim>,
-    others: Vec<Claim>,
+    /// What this bundle has beside it.
+    own: Vec<Claim>,
+    engine: usize,
+    books: Arc<Books>,
 }
 
 impl Loaded {
-    fn bytes(&self) -> Bytes {
-        Bytes(self.running.iter().chain(&self.others).map(|claim| claim.bytes.0).sum())
+    fn bytes(&self, device: usize) -> Bytes {
+        let others = self.books.others(self.engine, device);
+        Bytes(self.running.iter().chain(&self.own).chain(&others).map(|claim| claim.bytes.0).sum())
     }
 
-    /// What speaks against loading `bundle` beside all of this; `None` when nothing does.
+    /// What speaks against loading `bundle` beside all of this; `None` when nothing does, and the room is taken then.
     pub(super) fn look(
         &self,
         source: &dyn EngineSource,
@@ -31,8 +35,8 @@ impl Loaded {
         device: usize,
     ) -> Result<Option<Found>, Refusal> {
         let (Some(running), Some(new)) = (&self.running, claim(source, bundle, device)) else { return Ok(None) };
-        let Some(budget) = source.budget_beside(bundle, device, self.bytes()) else { return Ok(None) };
-        match budget::beside(running, &self.others, &new, budget) {
+        let Some(budget) = source.budget_beside(bundle, device, self.bytes(device)) else { return Ok(None) };
+        match self.books.reserve((self.engine, device), (running, &self.own), &new, budget) {
             Room::Beside => Ok(None),
             Room::InPlace(error) => Ok(Some(Found::InPlace(Arc::clone(bundle), error))),
             // Not one that has failed: with another budget it may be tried again.
@@ -58,8 +62,7 @@ impl Service<'_> {
     pub(super) fn loaded(&self) -> Loaded {
         let mut own = self.own_claims().into_iter();
         let running = own.next();
-        let others = own.chain(self.books.others(self.engine, self.device)).collect();
-        Loaded { running, others }
+        Loaded { running, own: own.collect(), engine: self.engine, books: Arc::clone(&self.books) }
     }
 
     /// Writes down what the engines of this bundle take, with `new` when one is loaded beside them.
@@ -74,10 +77,12 @@ impl Service<'_> {
     pub(in crate::run) fn say_room(&self) -> Option<String> {
         let loaded = self.loaded();
         let running = loaded.running.as_ref()?;
-        let budget = self.source.budget_beside(&self.bundle, self.device, loaded.bytes())?;
-        let left = Bytes(budget.0.saturating_sub(loaded.bytes().0));
+        let taken = loaded.bytes(self.device);
+        let budget = self.source.budget_beside(&self.bundle, self.device, taken)?;
+        let left = Bytes(budget.0.saturating_sub(taken.0));
+        let others = [loaded.own.clone(), self.books.others(self.engine, self.device)].concat();
         self.telemetry.gauge(Metric::ReloadRoom, self.labels()).set(float64(left.0));
-        let (room, what) = match budget::beside(running, &loaded.others, running, budget) {
+        let (room, what) = match budget::beside(running, &others, running, budget) {
             Room::Beside => (ReloadRoom::Beside, None),
             Room::InPlace(_) if self.options.service.reload.gap => {
                 let what = "the line stands still while another bundle is loaded in its place";
