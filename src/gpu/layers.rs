@@ -136,7 +136,17 @@ fn is_product(kind: &str) -> bool {
 fn is_move(kind: &str) -> bool {
     matches!(
         kind,
-        "Reformat" | "NoOp" | "Shuffle" | "Constant" | "Slice" | "Concat" | "Copy" | "kgen_copy" | "Signal" | "Wait"
+        "Reformat"
+            | "NoOp"
+            | "Shuffle"
+            | "Constant"
+            | "Slice"
+            | "Concat"
+            | "Copy"
+            | "kgen_copy"
+            | "Signal"
+            | "Wait"
+            | "shape_call"
     )
 }
 
