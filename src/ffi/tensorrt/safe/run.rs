@@ -8,7 +8,7 @@ use super::Owned;
 use super::context::Context;
 use super::library::Library;
 use super::tensor::TensorFacts;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::units::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -67,6 +67,7 @@ impl Runtime {
     ///
     /// # Errors
     /// [`crate::ErrorKind::Refused`]: TensorRT does not take it (wrong version, wrong device, damaged);
+    /// [`crate::ErrorKind::Budget`]: there is no memory for it;
     /// [`crate::ErrorKind::MachineLacks`]: there is no working driver or device.
     pub fn deserialize(self: &Arc<Self>, plan: &[u8]) -> Result<Arc<Engine>> {
         if plan.is_empty() {
@@ -97,6 +98,13 @@ impl Runtime {
             .hint("run this on the device that the plan is for");
         }
         let length = Bytes(crate::units::count(plan.len()));
+        if errors.iter().any(|error| says_no_memory(&error.text)) {
+            return Error::new(
+                ErrorKind::Budget,
+                format!("{product} {version} found no device memory for this plan of {length}: {reason}"),
+            )
+            .hint("`edge-run doctor` says how much of the device is free and who holds the rest");
+        }
         Error::refused(format!("{product} {version} does not take this plan of {length}: {reason}"))
             .hint("a plan runs on the TensorRT version and compute capability it was built for: build it again for this machine")
     }
@@ -115,6 +123,11 @@ impl Runtime {
         // SAFETY: the runtime lives and the bytes are only read during the call.
         unsafe { self.raw.0.accepts(plan) }
     }
+}
+
+/// The device is full, or an allocator of ours has refused.
+fn says_no_memory(text: &str) -> bool {
+    ["out of memory", "OutOfMemory", "OUT_OF_MEMORY"].iter().any(|sign| text.contains(sign))
 }
 
 /// `cudaErrorInsufficientDriver` (35), `cudaErrorNoDevice` (100): TensorRT has only the CUDA runtime's number to tell.

@@ -277,7 +277,8 @@ fn refusals_of_parser_builder_and_runtime_are_explained() {
         let stingy = Arc::new(HostAllocator { refuse: true, ..HostAllocator::default() });
         let runtime = Runtime::new(&double.library, Some(stingy)).unwrap();
         let plan = format!("PLAN{} of here", library.1);
-        assert!(runtime.deserialize(plan.as_bytes()).err().unwrap().message().contains("OutOfMemory"));
+        let error = runtime.deserialize(plan.as_bytes()).err().unwrap();
+        assert!(error.message().contains("OutOfMemory") && error.kind() == ErrorKind::Budget, "{error}");
         drop((runtime, other, config, network, builder));
         double.calls();
     }
