@@ -97,7 +97,8 @@ impl Ledger {
     /// A ledger that writes to `folder`; without one, incidents are only counted and logged.
     pub(super) fn new(folder: Option<&Path>) -> Self {
         Ledger {
-            results: VecDeque::new(),
+            // Once for all: a vector that doubles under load would look like growth. Pages that are never used cost nothing.
+            results: VecDeque::with_capacity(KEPT),
             older: BTreeMap::new(),
             file: folder.map(|folder| folder.join(FILE)),
             unsaved: VecDeque::new(),

@@ -183,6 +183,9 @@ pub fn way_out_of(text: &str, faults: &[Fault], capability: u32) -> Option<Strin
     if let Some(fault) = known {
         return Some(format!("{}: {}", fault.what, fault.way_out));
     }
+    if text.contains("incorrectly marked as an int8 node") {
+        return Some("this TensorRT cannot build this INT8 graph: take TensorRT 10, or `--fp16`".to_owned());
+    }
     if text.contains("builder_resource") {
         return Some(
             "TensorRT looks for its builder's library by name alone: put its folder on the loader's paths, as in \
@@ -253,6 +256,9 @@ mod tests {
         let text = "Error Code 2: Internal Error (Assertion bound >= 0 failed. )";
         assert!(way_out_of(text, &faults, 87).unwrap().contains("10.7"));
         assert_eq!(way_out_of(text, &[], 87), None);
+        let marked =
+            "All of the candidates were removed, which points to the node being incorrectly marked as an int8 node.";
+        assert!(way_out_of(marked, &[], 90).unwrap().contains("TensorRT 10"));
         let lacks = "Unable to load library: libnvinfer_builder_resource.so.10.6.0: cannot open shared object file";
         assert!(way_out_of(lacks, &[], 90).unwrap().contains("LD_LIBRARY_PATH"));
         assert!(way_out_of("Could not find any implementation for node", &[], 87).unwrap().contains("--workspace"));

@@ -220,26 +220,38 @@ fn build(library: &Arc<Library>, request: &Request, control: &Arc<Control>) -> R
     let target =
         device.as_ref().map_or_else(|| format!("cc{}", dotted(order.compute_capability)), |d| d.device().name.clone());
     let file = request.timings.as_ref().map(|folder| timings::file(folder, order.flavour, library.version(), &target));
-    let config = Config::new(
-        &builder,
-        &BuildSettings {
-            workspace: order.workspace,
-            verbosity: request.verbosity,
-            optimization_level: order.optimization_level,
-            compute_capabilities: if order.flavour.builds_without_gpu() {
-                vec![order.compute_capability]
-            } else {
-                vec![]
+    let configured = |timing_cache: Vec<u8>| {
+        Config::new(
+            &builder,
+            &BuildSettings {
+                workspace: order.workspace,
+                verbosity: request.verbosity,
+                optimization_level: order.optimization_level,
+                compute_capabilities: if order.flavour.builds_without_gpu() {
+                    vec![order.compute_capability]
+                } else {
+                    vec![]
+                },
+                watcher: Some(Arc::clone(control) as Arc<dyn ProgressMonitor>),
+                timing_cache,
+                precisions: if on_8 { request.precisions.clone() } else { vec![] },
             },
-            watcher: Some(Arc::clone(control) as Arc<dyn ProgressMonitor>),
-            timing_cache: file.as_deref().map(timings::read).unwrap_or_default(),
-            precisions: if on_8 { request.precisions.clone() } else { vec![] },
-        },
-    )?;
+        )
+    };
+    let mut config = configured(file.as_deref().map(timings::read).unwrap_or_default())?;
     if config.cache_was_refused() {
         log::warn!("TensorRT does not take the timings of earlier builds; it starts afresh");
     }
-    let plan = builder.build(&network, &config);
+    let mut plan = builder.build(&network, &config);
+    if matches!(plan, Ok(None)) && control.given_up().is_none() {
+        let errors = builder.take_errors();
+        if !errors.iter().any(timings::is_to_blame) {
+            return Err(failed(library, &errors));
+        }
+        log::warn!("TensorRT stumbles over the timings of other builds; it starts afresh");
+        config = configured(vec![])?;
+        plan = builder.build(&network, &config);
+    }
     // What a failed build leaves makes TensorRT 8.6 fail again; a build that was given up leaves what it measured.
     let worth_keeping = control.given_up().is_some() || matches!(plan, Ok(Some(_)));
     let kept = if worth_keeping { keep_timings(&config, file) } else { None };

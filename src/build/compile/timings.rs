@@ -2,6 +2,7 @@
 
 use crate::aside::AsideFile;
 use crate::error::Result;
+use crate::ffi::tensorrt::callbacks::ReportedError;
 use crate::ffi::tensorrt::version::{Flavour, Version};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,11 @@ pub fn read(path: &Path) -> Vec<u8> {
     }
 }
 
+/// Whether a build failed for the timings it was given: TensorRT 8.6 stumbles over those of another model.
+pub fn is_to_blame(error: &ReportedError) -> bool {
+    error.text.contains("myelinCache")
+}
+
 /// Keeps timings for the next build: aside, to the disk, renamed.
 ///
 /// # Errors
@@ -54,6 +60,15 @@ pub fn keep(path: &Path, timings: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_build_is_tried_again_only_where_the_timings_are_to_blame() {
+        let error = |text: &str| ReportedError { code: 1, text: text.to_owned() };
+        let blamed =
+            "[myelinCache.h::deserializeFromBuffer::52] Error Code 1: Myelin (Myelin error from unknown graph)";
+        assert!(is_to_blame(&error(blamed)), "as TensorRT 8.6.1 said on an H200");
+        assert!(!is_to_blame(&error("Could not find any implementation for node")));
+    }
 
     #[test]
     fn timings_are_kept_per_version_and_target_and_read_back() {

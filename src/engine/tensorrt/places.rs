@@ -16,6 +16,8 @@ pub(super) enum Begins {
 #[derive(Debug)]
 pub(super) struct Places {
     lanes: usize,
+    /// Lanes in which nothing runs; the one that has been idle for longest comes first, so that all are proved in turn.
+    idle: VecDeque<usize>,
     /// Batches beyond one a lane.
     spare: usize,
     /// Place and lane, in the order in which they began.
@@ -29,7 +31,8 @@ impl Places {
     /// For `lanes` lanes; `ahead`: they hold two staging memories each.
     pub(super) fn new(lanes: usize, ahead: bool) -> Places {
         let spare = usize::from(ahead);
-        Places { lanes, spare, running: VecDeque::new(), ahead: VecDeque::new(), failed: vec![] }
+        let idle = (0..lanes).collect();
+        Places { lanes, idle, spare, running: VecDeque::new(), ahead: VecDeque::new(), failed: vec![] }
     }
 
     /// Batches that can be in flight at once.
@@ -46,7 +49,7 @@ impl Places {
         if taken || self.failed.iter().any(|(taken, _)| *taken == place) {
             return Err(Error::unexpected(format!("found a batch in flight at place {place}, expected none")));
         }
-        if let Some(idle) = (0..self.lanes).find(|lane| self.running.iter().all(|(_, runs)| runs != lane)) {
+        if let Some(&idle) = self.idle.front() {
             return Ok(Begins::Run(idle));
         }
         let next = self.running.iter().map(|(_, lane)| *lane).find(|lane| self.ahead.iter().all(|(_, of)| of != lane));
@@ -59,7 +62,10 @@ impl Places {
     /// The batch at `place` went where [`Places::begins`] said.
     pub(super) fn began(&mut self, place: usize, begins: Begins) {
         match begins {
-            Begins::Run(lane) => self.running.push_back((place, lane)),
+            Begins::Run(lane) => {
+                self.idle.retain(|idle| *idle != lane);
+                self.running.push_back((place, lane));
+            }
             Begins::Ahead(lane) => self.ahead.push_back((place, lane)),
         }
     }
@@ -78,14 +84,15 @@ impl Places {
         self.running.remove(at).map(|(_, lane)| lane).ok_or_else(|| Error::unexpected("found no run"))
     }
 
-    /// Starts what was copied ahead for `lane`, which is idle now.
+    /// Starts what was copied ahead for `lane`, in which nothing runs any more.
     pub(super) fn goes_on(&mut self, lane: usize, submit: impl FnOnce() -> Result<()>) {
-        let Some(at) = self.ahead.iter().position(|(_, of)| *of == lane) else { return };
-        let Some((place, _)) = self.ahead.remove(at) else { return };
-        match submit() {
-            Ok(()) => self.running.push_back((place, lane)),
-            Err(error) => self.failed.push((place, error)),
+        let waits = self.ahead.iter().position(|(_, of)| *of == lane).and_then(|at| self.ahead.remove(at));
+        match waits.map(|(place, _)| (place, submit())) {
+            Some((place, Ok(()))) => return self.running.push_back((place, lane)),
+            Some((place, Err(error))) => self.failed.push((place, error)),
+            None => {}
         }
+        self.idle.push_back(lane);
     }
 }
 
@@ -129,6 +136,18 @@ mod tests {
         assert_eq!(places.finishes(0).unwrap(), 0);
         places.goes_on(0, || Err(Error::unexpected("nothing was copied ahead")));
         assert_eq!(begin(&mut places, 0), Begins::Run(0));
+        for place in [0, 1] {
+            let lane = places.finishes(place).unwrap();
+            places.goes_on(lane, || Ok(()));
+        }
+        let mut used = vec![];
+        for _ in 0..4 {
+            let Begins::Run(lane) = begin(&mut places, 0) else { panic!("nothing is in flight") };
+            used.push(lane);
+            places.finishes(0).unwrap();
+            places.goes_on(lane, || Ok(()));
+        }
+        assert_eq!(used, [0, 1, 0, 1], "runs made alone take the lanes in turn");
     }
 
     #[test]

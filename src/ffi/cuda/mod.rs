@@ -17,6 +17,7 @@ mod graph;
 mod memory;
 mod module;
 mod stream;
+mod trap;
 
 pub use budget::Budget;
 pub use context::{Context, DeviceFacts, MemoryInfo, Wait, devices, pci_address};
@@ -25,6 +26,7 @@ pub use graph::Graph;
 pub use memory::{DeviceBuffer, PinnedBuffer, live_allocations};
 pub(super) use module::{Kernel, Module};
 pub use stream::{Event, Stream};
+pub use trap::trap;
 
 #[cfg(test)]
 pub(crate) mod double;

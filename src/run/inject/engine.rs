@@ -52,6 +52,13 @@ impl FaultyEngine {
             }
             FaultKind::Error => Err(failed(ErrorKind::Unexpected, "the run failed")),
             FaultKind::DeviceLost => Err(failed(ErrorKind::Device, "the device is lost")),
+            FaultKind::Trap => {
+                let ordinal = fault.device.and_then(|device| u32::try_from(device).ok()).unwrap_or(0);
+                if let Err(error) = crate::ffi::cuda::trap(ordinal) {
+                    log::warn!("trapped on purpose: {error}");
+                }
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

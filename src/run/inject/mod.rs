@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! [[fault]]
-//! kind = "shift"      # nan, shift, high_scores, swapped, slow, stuck, out_of_memory, error, device_lost,
+//! kind = "shift"      # nan, shift, high_scores, swapped, slow, stuck, out_of_memory, error, device_lost, trap,
 //!                     # freeze, tear, vanish, camera_stuck, memory_hog
 //! at = 100            # engine: live frames answered so far; camera: frames captured so far
 //! amount = 1.0        # shift: px; slow, stuck, camera_stuck: seconds; memory_hog: share of the memory in use
@@ -96,6 +96,8 @@ pub enum FaultKind {
     Error,
     /// The device is lost.
     DeviceLost,
+    /// A kernel traps on the GPU with the ordinal `device` (0): the driver's own sticky error follows.
+    Trap,
     /// The camera repeats its last picture.
     Freeze,
     /// The lower half of a picture is that of an old one.
@@ -121,6 +123,7 @@ impl FaultKind {
             FaultKind::OutOfMemory => "out_of_memory",
             FaultKind::Error => "error",
             FaultKind::DeviceLost => "device_lost",
+            FaultKind::Trap => "trap",
             FaultKind::Freeze => "freeze",
             FaultKind::Tear => "tear",
             FaultKind::Vanish => "vanish",
