@@ -10,6 +10,7 @@ pub mod edge_run;
 pub mod gpu_flags;
 mod incident;
 mod product;
+mod replay;
 mod sample;
 mod service;
 mod terminal;

@@ -111,15 +111,11 @@ pub(super) fn cpu(
     emulate_half: bool,
     config: &CpuConfig,
 ) -> Result<CpuOptions> {
-    let backend = match (backend, config.backend.as_deref()) {
-        (BackendArg::Auto, Some("auto") | None) => CpuBackend::Auto,
-        (BackendArg::Rten, _) | (BackendArg::Auto, Some("rten")) => CpuBackend::Rten,
-        (BackendArg::Onnxruntime, _) | (BackendArg::Auto, Some("onnxruntime")) => CpuBackend::OnnxRuntime,
-        (BackendArg::Auto, Some(other)) => {
-            return Err(
-                Error::usage(format!("found backend `{other}`, expected auto, rten or onnxruntime")).at("[cpu]")
-            );
-        }
+    let set = || config.backend.as_deref().map_or(Ok(CpuBackend::Auto), str::parse);
+    let backend = match backend {
+        BackendArg::Auto => set().map_err(|error: Error| error.at("[cpu]"))?,
+        BackendArg::Rten => CpuBackend::Rten,
+        BackendArg::Onnxruntime => CpuBackend::OnnxRuntime,
     };
     let threads = threads.or(config.threads);
     if threads == Some(0) {
