@@ -23,7 +23,7 @@ pub mod schedule;
 mod view;
 
 pub use baseline::{Anchor, AnchorFrom, Baseline, GuardMode, Record, Standing};
-pub use checks::About;
+pub use checks::{About, reasons};
 pub use gallery::Gallery;
 pub use judge::{Answer, Guard, Home, Observation, Off, Seen, StreamTraits, Verdict};
 pub use limits::{LimitInfo, Limits};

@@ -5,7 +5,7 @@ use super::row::Row;
 use crate::decision::Decision;
 use crate::error::Result;
 use crate::frame::StreamName;
-use crate::guard::{Reason, Trust};
+use crate::guard::{Reason, Trust, reasons};
 use crate::telemetry::{Counter, Gauge, Histogram, Labels, Metric, Telemetry};
 use crate::units::{count, float64};
 use std::sync::Arc;
@@ -71,7 +71,10 @@ impl StreamMetrics {
             decisions: [Metric::DecisionsPass, Metric::DecisionsReject, Metric::DecisionsNotInspected].map(counter),
             detections: counter(Metric::Detections),
             age: telemetry.histogram(Metric::ResultAge, Labels::stream(name)),
-            reasons: Vec::new(),
+            // From zero on: a counter that appears with its first event is seen by no `increase()`.
+            reasons: reasons()
+                .map(|reason| (reason, counter_of(telemetry, Metric::GuardReasons, name, reason)))
+                .collect(),
             observed: Vec::new(),
         }
     }
@@ -92,6 +95,10 @@ impl EngineMetrics {
     }
 }
 
+fn counter_of(telemetry: &Telemetry, metric: Metric, stream: &str, reason: Reason) -> Counter {
+    telemetry.counter(metric, Labels::stream(stream).because(reason.name()))
+}
+
 fn count_reasons(
     telemetry: &Telemetry,
     metric: Metric,
@@ -103,7 +110,7 @@ fn count_reasons(
         match kept.iter().find(|(known, _)| known == reason) {
             Some((_, counter)) => counter.increment(),
             None => {
-                let counter = telemetry.counter(metric, Labels::stream(stream).because(reason.name()));
+                let counter = counter_of(telemetry, metric, stream, *reason);
                 counter.increment();
                 kept.push((*reason, counter));
             }
@@ -205,6 +212,8 @@ mod tests {
         assert_eq!(total(Metric::DecisionsPass, Labels::NONE), 0);
         assert_eq!(total(Metric::GuardReasons, stream.because("nan")), 2);
         assert_eq!(total(Metric::GuardReasons, Labels::NONE), 4);
+        let from_zero = "edge_guard_reasons_total{stream=\"cam0\",reason=\"frozen\"} 0";
+        assert!(telemetry.to_prometheus().contains(from_zero), "{}", telemetry.to_prometheus());
         assert_eq!(total(Metric::GuardObserved, stream.because("blurred")), 1);
         assert_eq!(total(Metric::Detections, stream), 2, "boxes of a fault do not count");
         assert!(telemetry.to_prometheus().contains("edge_memory_peak_bytes{engine=\"line1\"} 20"));

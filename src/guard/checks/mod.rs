@@ -129,6 +129,11 @@ pub(super) trait Check: Send + Debug {
 
 type MakeCheck = fn(&Setup<'_>) -> Result<SetUp>;
 
+/// Every reason that an answer can be distrusted for, in the order in which they are reported.
+pub fn reasons() -> impl Iterator<Item = Reason> {
+    ALL.iter().map(|(about, _)| about.reason)
+}
+
 /// Every check, in the order in which reasons are reported.
 pub(super) const ALL: [(About, MakeCheck); 30] = [
     (nan::ABOUT, nan::set_up),
