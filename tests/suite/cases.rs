@@ -257,7 +257,7 @@ fn auto_takes_what_is_there() {
 #[test]
 fn auto_falls_back_to_rten_for_half_scales_around_a_concatenation() {
     let model = graphs::half_scales_around_a_concatenation();
-    let (input, layout) = (input(ElementType::F32, 64), raw_layout(2, 4096));
+    let (input, layout) = (input(ElementType::F32, 64), raw_layout(2, 84));
     let scores = |backend: CpuBackend| {
         let mut engine = open(&model, &input, &layout, &["a", "b"], backend).unwrap();
         let mut answers = Vec::new();
