@@ -152,11 +152,6 @@ impl Host {
         !self.accounts.is_stuck() && self.accounts.out() < self.lanes
     }
 
-    /// The ticket of the next batch.
-    pub fn next_ticket(&self) -> u64 {
-        self.accounts.next_ticket()
-    }
-
     /// The engine's memory counters after its last call.
     pub fn memory(&self) -> MemoryFigures {
         self.memory

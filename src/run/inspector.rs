@@ -214,7 +214,7 @@ impl Inspector {
 
     /// The engine is repaired: what was in flight meanwhile raises no further alarm.
     pub(super) fn repaired(&mut self) {
-        self.flights.repaired(self.host.next_ticket());
+        self.flights.repaired();
     }
 
     /// Makes the row of one capture.

@@ -34,6 +34,8 @@ struct Flight {
     refused: Option<Trouble>,
     /// The engine that it was handed to: rows name it, also when another one answers by then.
     stamp: Arc<EngineStamp>,
+    /// It was in flight when the engine was repaired or replaced.
+    told: bool,
 }
 
 /// The batches that are at the engine, first the one that is answered next.
@@ -42,8 +44,6 @@ pub(super) struct Flights {
     queue: VecDeque<Flight>,
     /// Answers of engines that were replaced.
     left: VecDeque<Answered>,
-    /// Batches with a lower ticket were in flight when the engine was last repaired.
-    told_until: u64,
 }
 
 impl Flights {
@@ -65,7 +65,7 @@ impl Flights {
             })
             .collect();
         let pictures = frames.len();
-        let mut flight = Flight { ticket: None, captures, refused: None, stamp: Arc::clone(stamp) };
+        let mut flight = Flight { ticket: None, captures, refused: None, stamp: Arc::clone(stamp), told: false };
         if pictures > 0 {
             match host.submit(frames) {
                 Ok(ticket) => flight.ticket = Some(ticket),
@@ -84,13 +84,12 @@ impl Flights {
             (None, _) => None,
         };
         let flight = self.queue.pop_front()?;
-        let told = flight.ticket.is_some_and(|ticket| ticket < self.told_until);
-        Some(flight.answers(answered, told))
+        Some(flight.answers(answered))
     }
 
-    /// What is in flight raises no further alarm: the engine is repaired, and `next` is the first ticket after that.
-    pub(super) fn repaired(&mut self, next: u64) {
-        self.told_until = next;
+    /// The engine is repaired: what is in flight raises no further alarm.
+    pub(super) fn repaired(&mut self) {
+        self.queue.iter_mut().for_each(|flight| flight.told = true);
     }
 
     /// `before` is replaced. Whatever is still in flight was meant for it: its frames are faults, none is lost.
@@ -99,11 +98,12 @@ impl Flights {
         while let Some(answered) = before.collect(Duration::MAX) {
             self.left.push_back(answered);
         }
+        self.repaired();
     }
 }
 
 impl Flight {
-    fn answers(self, answered: Option<Answered>, told: bool) -> Vec<Answer> {
+    fn answers(self, answered: Option<Answered>) -> Vec<Answer> {
         let mut answers = match answered {
             Some(answered) if Some(answered.ticket) == self.ticket => answered.answers.into_iter(),
             Some(answered) => {
@@ -113,7 +113,7 @@ impl Flight {
             }
             None => Vec::new().into_iter(),
         };
-        let (mut refused, stamp) = (self.refused, self.stamp);
+        let (mut refused, stamp, told) = (self.refused, self.stamp, self.told);
         let of_slot = |(lane, work): (usize, Box<Work>)| {
             let said = match work.picture {
                 Sight::Unreadable(_) | Sight::SetAside(_) => None,
@@ -133,4 +133,60 @@ impl Flight {
 
 pub(super) fn lost() -> Error {
     Error::unexpected("the engine gave no answer for this frame")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::canned::CannedEngine;
+    use crate::frame::Picture;
+    use crate::guard::picture::PictureStats;
+    use crate::units::SizePx;
+    use std::time::Instant;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn host() -> Host {
+        let engine = CannedEngine::identifying(&["a"], SizePx::new(64, 64)).with_lanes(2);
+        Host::start(Box::new(move || Ok(Box::new(engine))), LONG, &|| {}).unwrap()
+    }
+
+    fn batch(number: u64) -> Batch {
+        let picture = Picture::rgb(SizePx::new(2, 2), vec![0; 12]);
+        let stats = Box::new(PictureStats::measure(&picture));
+        let frame = Arc::new(Frame::new("cam", number, picture));
+        let (arrived, picture) = (Instant::now(), Sight::Frame(frame, stats));
+        vec![(0, Box::new(Work { number, captured_at: None, source: None, arrived, part: None, picture }))]
+    }
+
+    fn collect(flights: &mut Flights, host: &mut Host) -> Answer {
+        let since = Instant::now();
+        loop {
+            if let Some(mut answers) = flights.collect(host, LONG) {
+                return answers.remove(0);
+            }
+            assert!(since.elapsed() < LONG);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn what_was_in_flight_at_the_engine_before_raises_no_alarm_however_few_calls_the_new_one_has_had() {
+        let (mut old, stamp) = (host(), Arc::default());
+        let mut flights = Flights::default();
+        for number in 0..5 {
+            flights.submit(&mut old, batch(number), &stamp);
+            assert!(!collect(&mut flights, &mut old).told);
+        }
+        flights.submit(&mut old, batch(5), &stamp);
+        let mut new = host();
+        flights.outlive(&mut old);
+        flights.submit(&mut new, batch(6), &stamp);
+        let left = collect(&mut flights, &mut new);
+        assert!(left.told && matches!(left.said, Some(Err(Trouble::GivenUp))), "{left:?}");
+        assert!(!collect(&mut flights, &mut new).told, "the new engine's own answers are judged");
+        flights.submit(&mut new, batch(7), &stamp);
+        flights.repaired();
+        assert!(collect(&mut flights, &mut new).told);
+    }
 }

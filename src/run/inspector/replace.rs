@@ -33,7 +33,6 @@ impl Inspector {
         self.call_limit = parts.call_limit;
         let mut before = std::mem::replace(&mut self.host, parts.host);
         self.flights.outlive(&mut before);
-        self.flights.repaired(self.host.next_ticket());
         if let Some(ringer) = &self.ringer {
             self.host.rings(Arc::clone(ringer));
         }
