@@ -98,7 +98,7 @@ impl Inspector {
     /// An inspector over a proved engine.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for thresholds that do not fit the model.
+    /// [`crate::ErrorKind::Usage`] for thresholds that do not fit the model.
     pub fn new(parts: Parts) -> Result<Self> {
         let judge = Judge::new(parts.judging, &parts.host.info().classes)?;
         Ok(Inspector {

@@ -158,7 +158,7 @@ impl<'a> Service<'a> {
     /// The run is over: its last results are proved or marked.
     ///
     /// # Errors
-    /// What the run ended with; after an orderly end [`ErrorKind::GuardGaveUp`] when the last known answer is wrong.
+    /// What the run ended with; after an orderly end [`crate::ErrorKind::GuardGaveUp`] when the last known answer is wrong.
     pub(super) fn end(&mut self, inspector: &mut Inspector, ended: Result<()>) -> Result<()> {
         let ended = ended.and_then(|()| self.prove_at_the_end(inspector));
         if let Err(error) = &ended {
@@ -239,7 +239,7 @@ impl<'a> Service<'a> {
     /// Acts on what the inspector has seen. READY is red by then when it is a fault.
     ///
     /// # Errors
-    /// [`ErrorKind::GuardGaveUp`] or [`ErrorKind::Device`] when nothing more can be done in this process.
+    /// [`crate::ErrorKind::GuardGaveUp`] or [`crate::ErrorKind::Device`] when nothing more can be done in this process.
     pub(super) fn act_on(&mut self, inspector: &mut Inspector, alarm: Option<Alarm>) -> Result<()> {
         let Some(alarm) = alarm else {
             self.suspicious = false;

@@ -160,7 +160,7 @@ impl Plan {
     /// Reads and checks a plan.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] with the line of what cannot be understood.
+    /// [`crate::ErrorKind::Usage`] with the line of what cannot be understood.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| Error::usage("the plan of faults cannot be read").because(error).at(path.display()))?;
