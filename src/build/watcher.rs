@@ -29,3 +29,17 @@ pub trait Watcher {
     /// Exactly that.
     fn check_stop(&self) -> Result<()>;
 }
+
+/// For tests that do not listen.
+#[cfg(test)]
+pub(crate) struct Silent;
+
+#[cfg(test)]
+impl Watcher for Silent {
+    fn say(&mut self, _: &str) {}
+    fn warn(&mut self, _: &str) {}
+    fn step(&mut self, _: &str, _: u64, _: u64) {}
+    fn check_stop(&self) -> Result<()> {
+        Ok(())
+    }
+}

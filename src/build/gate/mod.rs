@@ -26,7 +26,7 @@ use crate::detections::{Detection, Thresholds};
 use crate::engine::cpu::{self, CpuOptions};
 use crate::error::{Error, ErrorKind, Result};
 use ask::{LEAST_SCORE, ask};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The gate while graphs are judged on the CPU.
@@ -90,8 +90,7 @@ impl<'a> Gate<'a> {
         let options = CpuOptions { emulate_half, ..self.options.clone() };
         let (input, layout) = (self.input_of(model)?, &self.prepared.layout);
         let mut engine = cpu::load(model, &input, layout, classes, LEAST_SCORE, &options)?;
-        let pictures: Vec<PathBuf> =
-            self.ground.pictures().pictures.iter().map(|picture| picture.path.clone()).collect();
+        let pictures = self.ground.pictures().paths();
         let answers = ask(engine.as_mut(), &pictures, self.ground.thresholds(), what, watcher)?;
         Ok((answers, engine.info().backend.clone()))
     }

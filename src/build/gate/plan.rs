@@ -98,7 +98,7 @@ impl Ground {
 
     /// What `plan` answers for every picture.
     pub(super) fn ask(&self, plan: PlanToAsk<'_>, by: Option<AskBy>, watcher: &mut dyn Watcher) -> Result<PlanAnswers> {
-        let pictures: Vec<PathBuf> = self.pictures().pictures.iter().map(|picture| picture.path.clone()).collect();
+        let pictures = self.pictures().paths();
         watcher.say(&format!("gate: plan `{}` answers for {} pictures", plan.name, pictures.len()));
         let found = match by {
             Some(by) => by(plan, &pictures),

@@ -1,6 +1,7 @@
 //! P08: every input that matters gives another key, and nothing else does.
 
 use super::*;
+use crate::build::watcher::Silent;
 use crate::build::{Options, prepare};
 use crate::engine::cpu::{CpuBackend, CpuOptions};
 use crate::ffi::cuda;
@@ -9,17 +10,6 @@ use crate::onnx::Model;
 use crate::platform::Platform;
 use crate::units::Bytes;
 use std::fs;
-
-struct Silent;
-
-impl Watcher for Silent {
-    fn say(&mut self, _: &str) {}
-    fn warn(&mut self, _: &str) {}
-    fn step(&mut self, _: &str, _: u64, _: u64) {}
-    fn check_stop(&self) -> Result<()> {
-        Ok(())
-    }
-}
 
 /// An order with every kind of input, for TensorRT-RTX, in a folder of its own.
 struct Case {

@@ -191,23 +191,13 @@ mod tests {
     use super::*;
     use crate::build::pictures::pixel_hash;
     use crate::build::precision::usable::UsablePicture;
+    use crate::build::watcher::Silent;
     use crate::engine::cpu::CpuBackend;
     use crate::onnx::node::make;
     use crate::onnx::samples::{Sample, value};
     use crate::onnx::shapes;
     use crate::onnx::tensor::DataType;
     use crate::units::SizePx;
-
-    struct Silent;
-
-    impl Watcher for Silent {
-        fn say(&mut self, _: &str) {}
-        fn warn(&mut self, _: &str) {}
-        fn step(&mut self, _: &str, _: u64, _: u64) {}
-        fn check_stop(&self) -> Result<()> {
-            Ok(())
-        }
-    }
 
     /// A batch whose other places are empty shows what a network makes of black, and the ranges become too narrow for pictures.
     #[test]

@@ -32,6 +32,11 @@ pub(crate) struct Usable {
 }
 
 impl Usable {
+    /// Where the pictures lie.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        self.pictures.iter().map(|picture| picture.path.clone()).collect()
+    }
+
     /// Lists what can be used in `folder`; what cannot is named in a warning.
     ///
     /// # Errors

@@ -55,8 +55,6 @@ pub(super) struct Worker {
     usual_floor: f32,
     /// The one that has been free for longest comes first: two runs over one frame mostly get two lanes.
     free: VecDeque<usize>,
-    /// The lane of the next run that is made alone.
-    turn: usize,
     flying: VecDeque<(usize, Ask)>,
     /// When the last run ended, or the first one of a row began.
     since: Instant,
@@ -72,7 +70,6 @@ impl Worker {
         Worker {
             usual_floor: engine.info().score_floor,
             free: (0..engine.lanes().max(1)).collect(),
-            turn: 0,
             flying: VecDeque::new(),
             since: Instant::now(),
             usual: Duration::ZERO,
@@ -172,13 +169,13 @@ impl Worker {
         }
         self.answers.clear();
         let frames: Vec<&Frame> = ask.frames.iter().map(AsRef::as_ref).collect();
-        let lanes = self.engine.lanes();
-        let ran = if lanes <= 1 {
-            self.engine.infer(&frames, &mut self.answers)
-        } else {
-            let lane = self.turn % lanes;
-            self.turn = (lane + 1) % lanes;
+        let ran = if self.engine.lanes() > 1
+            && let Some(lane) = self.free.pop_front()
+        {
+            self.free.push_back(lane);
             self.engine.begin(lane, &frames).and_then(|()| self.engine.finish(lane, &mut self.answers))
+        } else {
+            self.engine.infer(&frames, &mut self.answers)
         };
         if ask.score_floor.is_some() {
             self.engine.set_score_floor(self.usual_floor);
