@@ -129,7 +129,10 @@ fn convert(order: &Order, prepared: Prepared, watcher: &mut dyn Watcher) -> Resu
         recipe: &order.recipe,
         cpu: &order.cpu,
         io: order.recipe.io.element(),
-        half_rest: !matches!(order.compiler, Compiler::Cpu) || order.recipe.io == config::precision::Border::Fp16,
+        rules: precision::Rules::of(
+            &order.recipe.int8,
+            !matches!(order.compiler, Compiler::Cpu) || order.recipe.io == config::precision::Border::Fp16,
+        ),
     };
     let mut converted = precision::convert(task, watcher)?;
     if let Some(verdict) = &converted.verdict {

@@ -110,6 +110,65 @@ impl FromStr for Calibrator {
     }
 }
 
+/// What the rest of an INT8 graph computes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rest {
+    /// 16-bit floats, except what must stay in float.
+    Half,
+    /// 32-bit floats.
+    Float,
+}
+
+impl FromStr for Rest {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "half" => Ok(Rest::Half),
+            "float" => Ok(Rest::Float),
+            _ => Err(Error::usage(format!("found `{text}`, expected half or float"))),
+        }
+    }
+}
+
+/// `[int8]`: where INT8 goes, and what the rest computes in. What is left out is as the target needs it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Int8Rules {
+    /// What the rest computes in; default: half on a GPU, float on a CPU.
+    pub rest: Option<Rest>,
+    /// Convolutions that stay out of INT8, by name or part: `model.10` means all of that part.
+    pub keep: Vec<String>,
+    /// Whether the first convolution, which reads the picture, is in INT8 as well.
+    pub first: Option<bool>,
+    /// Convolutions with fewer channels than this, in or out, per group, stay out of INT8; 0: none does.
+    pub few_channels: Option<u32>,
+    /// Whether depthwise convolutions are in INT8.
+    pub depthwise: Option<bool>,
+}
+
+impl Int8Rules {
+    /// Whether they fit what else a recipe says.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Usage`] for rules without `int8`, and for a rest in float between inputs and outputs in half.
+    pub fn check(&self, precision: Precision, io: Border) -> Result<(), Error> {
+        let place = "`--int8-…`, recipe table `[int8]`";
+        if precision != Precision::Int8 && *self != Int8Rules::default() {
+            return Err(Error::usage(format!("found rules for INT8 with the precision `{}`", precision.name()))
+                .at(place)
+                .hint("ask for INT8 with `--int8` or `precision = \"int8\"`, or leave them out"));
+        }
+        if self.rest == Some(Rest::Float) && io == Border::Fp16 {
+            return Err(Error::usage("found the rest in float with inputs and outputs in fp16, expected fp32 there")
+                .at(place)
+                .hint("leave `--io` out, or let the rest compute in half"));
+        }
+        Ok(())
+    }
+}
+
 /// `[gate]`: the pictures that judge a converted graph, and how much worse it may be.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -1,6 +1,6 @@
 //! `recipe.toml`: everything that makes one bundle, in a folder of `engines/`. Unknown keys are errors.
 
-use super::precision::{Border, Calibrator, GateRules, Precision};
+use super::precision::{Border, Calibrator, GateRules, Int8Rules, Precision};
 use crate::bundle::manifest::ReloadRules;
 use crate::decision::DecisionRule;
 use crate::detections::Thresholds;
@@ -34,6 +34,9 @@ pub struct Recipe {
     /// How ranges are cut off for `int8`.
     #[serde(default)]
     pub calibrator: Calibrator,
+    /// Where `int8` goes, and what the rest computes in.
+    #[serde(default)]
+    pub int8: Int8Rules,
     /// Type of inputs and outputs of a converted graph.
     #[serde(default)]
     pub io: Border,
@@ -127,6 +130,7 @@ impl Recipe {
             shapes: Shapes::default(),
             precision: Precision::default(),
             calibrator: Calibrator::default(),
+            int8: Int8Rules::default(),
             io: Border::default(),
             gate: GateRules::default(),
             layout: None,
@@ -191,6 +195,7 @@ impl Recipe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::precision::Rest;
     use crate::error::ErrorKind;
     use crate::guard::Reason;
 
@@ -224,6 +229,13 @@ pictures = "val"
 labels = "val-labels"
 limits = { map50 = 0.01 }
 
+[int8]
+rest = "float"
+keep = ["model.10", "/model.22/cv3.0/cv3.0.2/Conv"]
+first = true
+few_channels = 32
+depthwise = false
+
 [decision]
 reject = { open = { score = 0.5, count = 1 } }
 expect = { short = 4 }
@@ -242,6 +254,8 @@ shadow_frames = 200
         assert_eq!(recipe.guard.off, [Reason::Shifted, Reason::Blurred]);
         assert_eq!(recipe.guard.spec().expect["short"].at_least, 2);
         assert_eq!((recipe.gate.limits.map50, recipe.gate.limits.recall), (0.01, 0.005));
+        assert_eq!((recipe.int8.rest, recipe.int8.keep.len()), (Some(Rest::Float), 2));
+        assert_eq!((recipe.int8.first, recipe.int8.few_channels), (Some(true), Some(32)));
         assert_eq!(recipe.reload, Some(ReloadRules { shadow_frames: 200, agreement: 0.8 }));
         assert_eq!(recipe.decision.unwrap().deadline_ms, Some(80.0));
         let square = Recipe::parse("model = 'm.onnx'\nshapes.imgsz = 320").unwrap();
@@ -256,6 +270,8 @@ shadow_frames = 200
             ("model = 'm.onnx'\n[thresholds]\nconf = 0.3", 3, "conf"),
             ("model = 'm.onnx'\n[guard]\noff = ['darkness']", 3, "darkness"),
             ("model = 'm.onnx'\nprecision = 'fp4'", 2, "fp4"),
+            ("model = 'm.onnx'\n[int8]\nrest = 'bf16'", 3, "bf16"),
+            ("model = 'm.onnx'\n[int8]\nskip = ['a']", 3, "skip"),
             ("name = 'x'", 1, "model"),
             ("model = 'm.onnx'\n[reload]\nframes = 3", 3, "frames"),
             ("model = 'm.onnx'\n[decision]\nsuspect_pass = 'maybe'", 3, "maybe"),

@@ -222,6 +222,69 @@ fn int8_for_a_gpu_computes_the_rest_in_half() {
     );
 }
 
+/// Where INT8 goes is the user's: by flag and by recipe, told in the bundle.
+#[test]
+fn int8_goes_where_the_rules_say() {
+    let bench = bench();
+    let gpu = ["--target", "orin-nano-8gb", "--portable"];
+    let cpu = ["--target", "cpu"];
+    let about = |flags: &[&str]| {
+        let usual = ["model.onnx", "--names", "names.txt", "--cpu-backend", "rten", "-o", "x.edge"];
+        let asked = ["--int8", "--calibration", "good"];
+        let built = bench.edge_build(&[&usual[..], &asked[..], flags].concat()).ends_with(0);
+        let inspected = bench.edge_build(&["inspect", "--json", "x.edge"]).ends_with(0);
+        let decided = value(inspected.data.as_bytes(), "/manifest/decided").to_string();
+        (value(inspected.data.as_bytes(), "/manifest/precision/found"), decided, built.people)
+    };
+    let (found, decided, _) = about(&[&gpu[..], &["--int8-rest", "float"]].concat());
+    assert_eq!((&found["int8"], &found["f32"]), (&1.into(), &2.into()), "{found}");
+    assert!(decided.contains("what is not in INT8 computes in float"), "{decided}");
+    let (found, decided, _) = about(&[&cpu[..], &["--int8-rest", "half", "--int8-first", "yes"]].concat());
+    assert_eq!((&found["int8"], &found["f16"]), (&2.into(), &1.into()), "{found}");
+    assert!(decided.contains("what is not in INT8 computes in half") && !decided.contains("the picture itself"));
+    bench.edge_build(&["verify", "x.edge"]).ends_with(0);
+    let (found, decided, people) = about(&[&cpu[..], &["--int8-first", "yes", "--int8-keep", "second"]].concat());
+    assert!(people.contains("building again: `recipe.int8`"), "the rules are part of the key: {people}");
+    assert_eq!((&found["int8"], &found["f32"]), (&1.into(), &2.into()), "{found}");
+    assert!(decided.contains("1 stay out of INT8 (kept by the recipe): second"), "{decided}");
+    let report = bench.read("x.report.json");
+    let layers = String::from_utf8_lossy(&report);
+    assert!(layers.contains("kept by the recipe"), "{layers}");
+
+    bench.write(
+        "recipe.toml",
+        b"model = 'model.onnx'\ntarget = 'cpu'\nprecision = 'int8'\ncalibration = 'good'\n[int8]\nfirst = true\nkeep = ['second']",
+    );
+    let recipe = ["recipe.toml", "--names", "names.txt", "--cpu-backend", "rten", "-o", "x.edge"];
+    let again = bench.edge_build(&[&recipe[..], &["--name", "x", "--json"]].concat()).ends_with(0);
+    assert!(again.data.contains("\"rebuilt\":false"), "the same rules from a recipe: {} {}", again.data, again.people);
+    bench.edge_build(&[&recipe[..], &["--fp16"]].concat()).ends_with(0);
+}
+
+#[test]
+fn rules_for_int8_that_cannot_be_meant_are_usage_errors() {
+    let bench = bench();
+    let int8 = ["--int8", "--calibration", "good", "-o", "x.edge"];
+    let refused = |flags: &[&str], words: &[&str]| {
+        bench.build(&[&int8[..], flags].concat()).ends_with(2).says_one_error(words);
+    };
+    refused(&["--int8-keep", "second,secnd"], &["no convolution for `secnd`", "closest is `second`", "int8.keep"]);
+    refused(&["--int8-rest", "float", "--io", "fp16"], &["rest in float with inputs and outputs in fp16"]);
+    for flags in [["--int8-rest", "bf16"], ["--int8-first", "maybe"], ["--int8-few-channels", "-1"]] {
+        bench.build(&[&int8[..], &flags].concat()).ends_with(2);
+    }
+    for other in [&["--fp16"][..], &[]] {
+        bench
+            .build(&[other, &["--int8-depthwise", "no", "-o", "x.edge"]].concat())
+            .ends_with(2)
+            .says_one_error(&["rules for INT8 with the precision", "--int8"]);
+    }
+    // All that could be in INT8 is kept out of it.
+    let all = [&int8[..], &["--int8-keep", "second"]].concat();
+    bench.build(&all).ends_with(3).says_one_error(&["no convolution that can be stored in 8 bits"]);
+    assert!(!bench.names().iter().any(|name| name.starts_with("x.")), "{:?}", bench.names());
+}
+
 /// ONNX Runtime refuses such a graph (seen with 1.32): building and running go on with rten and say so; asked for alone, it is an error.
 #[test]
 fn a_graph_that_onnx_runtime_refuses_runs_on_rten_with_a_warning() {

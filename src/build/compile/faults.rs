@@ -4,9 +4,10 @@ use super::dotted;
 use crate::error::{Error, Result};
 use crate::ffi::tensorrt::version::{Flavour, Version};
 use crate::onnx::index::GraphIndex;
-use crate::onnx::shapes;
+use crate::onnx::shapes::{self, Shapes};
 use crate::onnx::tensor::DataType;
 use crate::onnx::{Model, node};
+use onnx_protobuf::NodeProto;
 
 /// What a graph holds that some TensorRT cannot do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -19,6 +20,10 @@ pub struct GraphFacts {
     pub volume_convolutions: Occurrence,
     /// Q/DQ nodes.
     pub quantized: Occurrence,
+    /// Depthwise convolutions whose weights are stored in 8 bits.
+    pub quantized_depthwise: Occurrence,
+    /// Convolutions and matrix products that compute in half.
+    pub halves: Occurrence,
     /// Whether the graph ends in rows of finished boxes (no NMS left to do).
     pub end_to_end: bool,
 }
@@ -54,22 +59,29 @@ impl GraphFacts {
             let label = || node::label(node);
             let first = node.input.first().map(|name| shapes.fact(name).element);
             match node.op_type.as_str() {
-                "MatMul" | "Gemm" if first == Some(DataType::F32) => {
-                    let dequantized = |name: &String| {
-                        index.producer(name).is_some_and(|producer| producer.op_type == "DequantizeLinear")
-                    };
-                    if !node.input.iter().take(2).all(dequantized) {
-                        facts.float_products.add(label);
-                    }
+                "MatMul" | "Gemm"
+                    if first == Some(DataType::F32)
+                        && !node.input.iter().take(2).all(|name| is_dequantized(name, &index)) =>
+                {
+                    facts.float_products.add(label);
                 }
                 "Conv" | "ConvTranspose" => {
                     let weight = node.input.get(1).and_then(|name| shapes.fact(name).rank());
                     if weight == Some(5) {
                         facts.volume_convolutions.add(label);
                     }
+                    if is_quantized_depthwise(node, &shapes, &index) {
+                        facts.quantized_depthwise.add(label);
+                    }
                 }
                 "QuantizeLinear" | "DequantizeLinear" => facts.quantized.add(label),
                 _ => {}
+            }
+            if matches!(node.op_type.as_str(), "Conv" | "MatMul" | "Gemm") && first == Some(DataType::F16) {
+                let stored = node.input.get(1).is_some_and(|weight| is_dequantized(weight, &index));
+                if !stored {
+                    facts.halves.add(label);
+                }
             }
             if first == Some(DataType::BF16) {
                 facts.bfloat16.add(label);
@@ -77,6 +89,16 @@ impl GraphFacts {
         }
         Ok(facts)
     }
+}
+
+fn is_dequantized(name: &str, index: &GraphIndex<'_>) -> bool {
+    index.producer(name).is_some_and(|producer| producer.op_type == "DequantizeLinear")
+}
+
+fn is_quantized_depthwise(node: &NodeProto, shapes: &Shapes, index: &GraphIndex<'_>) -> bool {
+    let Some(weight) = node.input.get(1).filter(|weight| is_dequantized(weight, index)) else { return false };
+    let inputs = shapes.fixed(weight).and_then(|sizes| sizes.get(1).copied());
+    inputs == Some(1) && matches!(node::int_or(node, "group", 1), Ok(2..))
 }
 
 /// One thing that is known not to work.
@@ -150,6 +172,16 @@ pub fn known(flavour: Flavour, version: Version, capability: u32, graph: &GraphF
         "Assertion",
     );
     add(
+        nvidia && at(10, 6..=6) && graph.quantized.count > 0 && graph.halves.count > 0 && graph.end_to_end,
+        format!(
+            "{product} {version} makes plans of INT8 models with the rest in half and an NMS-free tail that answer wrongly (seen with \
+             yolo26 on an H200); the known answers will not let such a plan pass"
+        ),
+        REST_IN_FLOAT,
+        false,
+        "",
+    );
+    add(
         nvidia && at(10, 2..=2),
         format!("{product} {version} is refused, as exporters refuse it (ultralytics/ultralytics#24368)"),
         "update to TensorRT 10.3 or newer",
@@ -166,6 +198,9 @@ pub fn known(flavour: Flavour, version: Version, capability: u32, graph: &GraphF
     faults
 }
 
+/// The way out for INT8 with the rest in half that answers wrongly.
+pub const REST_IN_FLOAT: &str = "build the bundle again with `--int8-rest float`";
+
 /// An error for the first fault that makes a build pointless.
 ///
 /// # Errors
@@ -178,13 +213,22 @@ pub fn refuse_fatal(faults: &[Fault]) -> Result<()> {
 }
 
 /// The way out of a failed build whose error text shows a known fault.
-pub fn way_out_of(text: &str, faults: &[Fault], capability: u32) -> Option<String> {
+pub fn way_out_of(text: &str, faults: &[Fault], graph: &GraphFacts, capability: u32) -> Option<String> {
     let known = faults.iter().find(|fault| !fault.sign.is_empty() && text.contains(fault.sign));
     if let Some(fault) = known {
         return Some(format!("{}: {}", fault.what, fault.way_out));
     }
     if text.contains("incorrectly marked as an int8 node") {
-        return Some("this TensorRT cannot build this INT8 graph: take TensorRT 10, or `--fp16`".to_owned());
+        let keep = match graph.quantized_depthwise.count {
+            0 => "leave the part that it stumbles over out of INT8 with `--int8-keep PART`".to_owned(),
+            count => format!(
+                "leave its {count} depthwise convolutions out of INT8 with `--int8-depthwise no`, or a whole part with `--int8-keep PART`"
+            ),
+        };
+        let rest = if graph.halves.count > 0 { ", `--int8-rest float`" } else { "" };
+        return Some(format!(
+            "this TensorRT cannot build this INT8 graph: {keep}{rest}, take TensorRT 10, or `--fp16`"
+        ));
     }
     if text.contains("builder_resource") {
         return Some(
@@ -242,6 +286,18 @@ mod tests {
         assert_eq!(verdict(Flavour::Trt10, "10.3.0", 87, &end_to_end_int8), (1, false));
         assert_eq!(verdict(Flavour::Trt10, "10.7.0", 87, &end_to_end_int8), (0, false));
         assert_eq!(verdict(Flavour::Trt10, "10.3.0", 87, &graph()), (0, false));
+        // Seen on an H200: 10.6 builds it, and the plan answers wrongly. With the rest in float it answers right.
+        let half = GraphFacts { halves: occurs(12), ..end_to_end_int8.clone() };
+        let warned = |text: &str, graph: &GraphFacts| {
+            known(Flavour::Trt10, version(text), 90, graph)
+                .iter()
+                .any(|fault| fault.way_out.contains("--int8-rest float"))
+        };
+        assert!(warned("10.6.0", &half));
+        assert!(!warned("10.6.0", &end_to_end_int8) && !warned("10.7.0", &half));
+        assert!(!warned("10.6.0", &GraphFacts { end_to_end: false, ..half.clone() }));
+        assert!(!warned("10.6.0", &GraphFacts { quantized: occurs(0), ..half.clone() }));
+        assert!(refuse_fatal(&known(Flavour::Trt10, version("10.6.0"), 90, &half)).is_ok());
         assert_eq!(verdict(Flavour::Trt10, "10.2.0", 87, &graph()), (1, true));
         let end_to_end = GraphFacts { end_to_end: true, ..graph() };
         assert_eq!(verdict(Flavour::Trt8, "8.4.3", 72, &end_to_end), (1, true));
@@ -254,13 +310,21 @@ mod tests {
         let int8 = GraphFacts { quantized: occurs(8), ..graph() };
         let faults = known(Flavour::Trt10, version("10.3.0"), 87, &int8);
         let text = "Error Code 2: Internal Error (Assertion bound >= 0 failed. )";
-        assert!(way_out_of(text, &faults, 87).unwrap().contains("10.7"));
-        assert_eq!(way_out_of(text, &[], 87), None);
+        assert!(way_out_of(text, &faults, &int8, 87).unwrap().contains("10.7"));
+        assert_eq!(way_out_of(text, &[], &int8, 87), None);
         let marked =
             "All of the candidates were removed, which points to the node being incorrectly marked as an int8 node.";
-        assert!(way_out_of(marked, &[], 90).unwrap().contains("TensorRT 10"));
+        let marked = |graph: &GraphFacts| way_out_of(marked, &[], graph, 90).unwrap();
+        let plain = marked(&int8);
+        assert!(plain.contains("TensorRT 10") && plain.contains("`--int8-keep PART`"), "{plain}");
+        assert!(!plain.contains("depthwise") && !plain.contains("--int8-rest"), "{plain}");
+        let both = marked(&GraphFacts { quantized_depthwise: occurs(7), halves: occurs(3), ..int8.clone() });
+        assert!(both.contains("its 7 depthwise") && both.contains("--int8-depthwise no"), "{both}");
+        assert!(both.contains("--int8-rest float"), "{both}");
         let lacks = "Unable to load library: libnvinfer_builder_resource.so.10.6.0: cannot open shared object file";
-        assert!(way_out_of(lacks, &[], 90).unwrap().contains("LD_LIBRARY_PATH"));
-        assert!(way_out_of("Could not find any implementation for node", &[], 87).unwrap().contains("--workspace"));
+        assert!(way_out_of(lacks, &[], &int8, 90).unwrap().contains("LD_LIBRARY_PATH"));
+        assert!(
+            way_out_of("Could not find any implementation for node", &[], &int8, 87).unwrap().contains("--workspace")
+        );
     }
 }

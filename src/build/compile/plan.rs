@@ -82,6 +82,7 @@ pub fn compile(request: Request, watcher: &mut dyn Watcher) -> Result<Compiled> 
     for fault in &known {
         watcher.warn(&format!("{}; way out: {}", fault.what, fault.way_out));
     }
+    let facts = request.graph.clone();
     let (control, time_limit) = (Arc::new(Control::default()), request.order.time_limit);
     let (sender, receiver) = channel();
     let for_builder = Arc::clone(&control);
@@ -110,7 +111,7 @@ pub fn compile(request: Request, watcher: &mut dyn Watcher) -> Result<Compiled> 
         if control.given_up().is_some() {
             return control.reason(time_limit);
         }
-        match faults::way_out_of(failure.message(), &known, capability) {
+        match faults::way_out_of(failure.message(), &known, &facts, capability) {
             Some(way_out) => failure.hint(way_out),
             None => failure,
         }

@@ -1,6 +1,7 @@
 //! What a fresh plan is on this machine: its layers, its memory, its answers.
 
 use super::PlanOrder;
+use super::faults::REST_IN_FLOAT;
 use crate::build::watcher::Watcher;
 use crate::bundle::manifest::Precision;
 use crate::bundle::plan::PlanFacts;
@@ -66,7 +67,7 @@ pub fn add_read_back(entries: Files, order: &PlanOrder, staged: &Path, watcher: 
             if found.troubles.len() > 1 { format!(" (and {} more)", found.troubles.len() - 1) } else { String::new() };
         return Err(Error::refused(format!("found a plan that must not be used: {first}{more}"))
             .at(format!("plan `{}`", facts.name()))
-            .hint("no plan was written; build with another optimisation level or TensorRT version, or without `--fp16` or `--int8`"));
+            .hint(format!("no plan was written; {}", way_out(&Bundle::open(staged)?.manifest().precision))));
     } else if !found.memory.fits() {
         let (total, budget) = (found.memory.total, found.memory.budget);
         return Err(Error::new(ErrorKind::Budget, format!("found a plan that takes {total} GPU memory, expected at most the budget of {budget}"))
@@ -75,6 +76,19 @@ pub fn add_read_back(entries: Files, order: &PlanOrder, staged: &Path, watcher: 
     }
     let plan = entries.into_iter().find(|(name, _)| name.ends_with(".plan")).map(|(_, plan)| plan).unwrap_or_default();
     PlanFacts { memory: Some(found.memory), layers: Some(found.layers), ..facts }.entries(plan)
+}
+
+/// What to try instead of a plan that must not be used.
+fn way_out(precision: &Precision) -> String {
+    let holds = |name: &str| precision.found.get(name).is_some_and(|&layers| layers > 0);
+    let others = "try another optimisation level or TensorRT version";
+    match (holds("int8"), holds("f16")) {
+        (true, true) => {
+            format!("{REST_IN_FLOAT}, or leave parts out of INT8 with `--int8-keep PART`; or {others}, or `--fp16`")
+        }
+        (true, false) => format!("leave parts out of INT8 with `--int8-keep PART`; or {others}, or `--fp16`"),
+        _ => format!("{others}, or build without `--fp16`"),
+    }
 }
 
 /// Loads plan `name` of the bundle at `path`, reads it back and proves it.
@@ -295,6 +309,21 @@ mod tests {
         assert_eq!(troubles, ["asked for 60 convolutions and products in f16, the plan has none in it but 64 in f32"]);
         assert_eq!(missing(&asked, &report(&[("f16", 3), ("f32", 61)])), Vec::<String>::new());
         assert_eq!(missing(&[("f32".to_owned(), 9)].into(), &report(&[("f32", 9)])), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_way_out_of_a_plan_that_is_not_proved_follows_its_precision() {
+        let of = |found: &[(&str, u64)]| {
+            let found = found.iter().map(|(name, layers)| ((*name).to_owned(), *layers)).collect();
+            way_out(&Precision { asked: "int8".to_owned(), found })
+        };
+        let half = of(&[("int8", 57), ("f16", 7)]);
+        assert!(half.contains("`--int8-rest float`") && half.contains("--int8-keep"), "{half}");
+        let float = of(&[("int8", 57), ("f16", 0), ("f32", 7)]);
+        assert!(!float.contains("--int8-rest") && float.contains("--int8-keep"), "{float}");
+        for other in [of(&[("f16", 64)]), of(&[("f32", 64)])] {
+            assert!(!other.contains("--int8") && other.contains("optimisation level"), "{other}");
+        }
     }
 
     #[test]

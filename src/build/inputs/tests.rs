@@ -114,6 +114,8 @@ fn p08_every_input_that_matters_changes_the_key() {
         (&["classes"], |case| case.prepared.classes[0] = "other".into()),
         (&["precision"], |case| case.order.recipe.precision = crate::config::precision::Precision::Int8),
         (&["recipe.calibrator"], |case| case.order.recipe.calibrator = crate::config::precision::Calibrator::Max),
+        (&["recipe.int8"], |case| case.order.recipe.int8.rest = Some(crate::config::precision::Rest::Float)),
+        (&["recipe.int8"], |case| case.order.recipe.int8.keep.push("model.10".into())),
         (&["recipe.thresholds"], |case| case.order.recipe.thresholds.score = 0.31),
         (&["recipe.gate"], |case| case.order.recipe.gate.limits.map50 = 0.01),
         (&["recipe.decision"], |case| {

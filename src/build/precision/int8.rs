@@ -57,6 +57,7 @@ pub(super) fn rewrite(
     }
     let nodes = std::mem::take(&mut model.graph_mut().node);
     let mut done = Vec::with_capacity(nodes.len() * 2);
+    model.graph().input.iter().for_each(|input| writer.pair(&input.name, &mut done));
     for (position, mut node) in nodes.into_iter().enumerate() {
         if quantised.contains(&position) {
             writer.weight(&mut node, &mut done)?;
@@ -100,10 +101,14 @@ impl Writer<'_> {
             _ if passing => node.input.len(),
             // A residual sum reads what its branch has stored anyway.
             "Add" => 2,
-            _ => return,
+            _ => 0,
         };
-        for input in node.input.iter_mut().take(taken).filter(|input| group_of.contains_key(*input)) {
-            *input = format!("{input}_dequantized");
+        for (at, input) in node.input.iter_mut().enumerate().filter(|(_, input)| group_of.contains_key(*input)) {
+            // What a passing operator makes has only 256 values anyway: one that stays in float reads those too, so that the
+            // passing operator need not be run in float beside.
+            if at < taken || !self.placement.sources.contains_key(input) {
+                *input = format!("{input}_dequantized");
+            }
         }
     }
 

@@ -12,12 +12,14 @@ mod int8;
 mod observe;
 mod placement;
 mod repair;
+mod rules;
 mod scales;
 mod tail;
 pub(in crate::build) mod usable;
 
 pub(in crate::build) use found::count;
 pub(in crate::build) use repair::Step;
+pub(in crate::build) use rules::Rules;
 
 use super::Prepared;
 use super::gate::{self, Gate, Ground, Judged};
@@ -29,6 +31,7 @@ use crate::engine::ElementType;
 use crate::engine::cpu::CpuOptions;
 use crate::error::{Error, Result};
 use crate::onnx::Model;
+use crate::onnx::index::GraphIndex;
 use crate::onnx::shapes::{self, Shapes};
 use int8::ActivationScale;
 use observe::Observation;
@@ -41,6 +44,9 @@ use usable::Usable;
 /// Pictures that are looked at for the ranges of FP16; INT8 looks at all.
 const FP16_PICTURES: usize = 32;
 
+/// The range of the network's input: pictures are filled in as 0 to 1.
+const PICTURE: ActivationScale = ActivationScale { largest: 1.0, cut: 1.0 };
+
 /// What is to be converted, and how.
 #[derive(Clone, Copy)]
 pub(super) struct Task<'a> {
@@ -49,8 +55,8 @@ pub(super) struct Task<'a> {
     pub(super) cpu: &'a CpuOptions,
     /// Element type of inputs and outputs.
     pub(super) io: ElementType,
-    /// Whether what is not in INT8 computes in half: on GPUs, where it is faster; CPUs have no half arithmetic.
-    pub(super) half_rest: bool,
+    /// Where INT8 goes, and what the rest computes in.
+    pub(super) rules: Rules<'a>,
 }
 
 /// What was done to the graph, for the report.
@@ -130,6 +136,10 @@ impl Verdict {
 pub(super) fn convert(task: Task<'_>, watcher: &mut dyn Watcher) -> Result<Converted> {
     let asked = task.recipe.precision;
     check_source(task.prepared, asked)?;
+    let model = Model::from_bytes(&task.prepared.model_bytes)?;
+    if asked == Precision::Int8 {
+        task.rules.check(&GraphIndex::new(model.graph()))?;
+    }
     let (calibration, judging) = pictures(task.recipe, asked, watcher)?;
     let gate = match judging {
         Some(pictures) => {
@@ -152,7 +162,6 @@ pub(super) fn convert(task: Task<'_>, watcher: &mut dyn Watcher) -> Result<Conve
             None
         }
     };
-    let model = Model::from_bytes(&task.prepared.model_bytes)?;
     let shapes = shapes::infer(&model)?;
     match asked {
         Precision::Int8 => to_int8(task, &model, &shapes, calibration, gate, watcher),
@@ -248,7 +257,7 @@ fn to_fp16(
 
 /// The heavy layers of a graph in half precision.
 fn half_layers(model: &Model, shapes: &Shapes, done: &fp16::Fp16) -> Vec<LayerAccount> {
-    let index = crate::onnx::index::GraphIndex::new(model.graph());
+    let index = GraphIndex::new(model.graph());
     let heavy = model.graph().node.iter().filter(|node| tail::is_heavy(node));
     heavy
         .map(|node| {
@@ -301,23 +310,26 @@ fn to_int8(
 ) -> Result<Converted> {
     let pictures = calibration.unwrap_or_default();
     let calibrator = task.recipe.calibrator;
-    let widest = decide(model, shapes, &BTreeMap::new())?;
+    let widest = decide(model, shapes, &BTreeMap::new(), &task.rules)?;
     if widest.quantised() == 0 {
         return Err(Error::refused("found no convolution that can be stored in 8 bits"));
     }
-    let names: Vec<String> = widest.sources.keys().cloned().collect();
+    // The picture is no tensor that an operator makes; its range is known.
+    let is_picture = |name: &&String| model.graph().input.iter().any(|input| input.name == **name);
+    let names: Vec<String> = widest.sources.keys().filter(|name| !is_picture(name)).cloned().collect();
     let histograms = observation(task, model, shapes, &pictures).histograms(&names, watcher)?;
     if let Some((tensor, _)) = histograms.iter().find(|(_, histogram)| histogram.not_finite > 0) {
         return Err(Error::refused("found values that are not finite on the calibration pictures")
             .at(format!("tensor `{tensor}`")));
     }
-    let ranges: BTreeMap<String, ActivationScale> = histograms
+    let mut ranges: BTreeMap<String, ActivationScale> = histograms
         .iter()
         .map(|(name, histogram)| {
             (name.clone(), ActivationScale { largest: histogram.largest, cut: cut(calibrator, histogram) })
         })
         .collect();
-    let seen = match task.half_rest {
+    ranges.extend(widest.sources.keys().filter(is_picture).map(|name| (name.clone(), PICTURE)));
+    let seen = match task.rules.half_rest {
         true => {
             let few = pictures.thinned(FP16_PICTURES);
             Some(observation(task, model, shapes, &few).ranges(&activations(model, shapes), watcher)?)
@@ -340,8 +352,13 @@ fn to_int8(
     Ok(Converted { prepared, account, verdict })
 }
 
-fn decide(model: &Model, shapes: &Shapes, kept_float: &BTreeMap<String, String>) -> Result<Placement> {
-    Placement::decide(&crate::onnx::index::GraphIndex::new(model.graph()), shapes, kept_float)
+fn decide(
+    model: &Model,
+    shapes: &Shapes,
+    kept_float: &BTreeMap<String, String>,
+    rules: &Rules<'_>,
+) -> Result<Placement> {
+    Placement::decide(&GraphIndex::new(model.graph()), shapes, kept_float, rules)
 }
 
 /// An INT8 graph with the plan behind it.
@@ -365,7 +382,7 @@ impl Built {
     /// Turns the rest of `quantised` into half where the task asks for it.
     fn of(quantised: Quantised, task: Task<'_>, seen: Option<&fp16::Ranges>) -> Result<Built> {
         let Quantised { mut model, placement, remarks } = quantised;
-        let half = if task.half_rest { Some(fp16::convert(&mut model, seen, task.io)?) } else { None };
+        let half = if task.rules.half_rest { Some(fp16::convert(&mut model, seen, task.io)?) } else { None };
         Ok(Built { bytes: model.to_bytes()?, written: model, placement, remarks, half })
     }
 }
@@ -376,8 +393,9 @@ fn build_int8(
     shapes: &Shapes,
     ranges: &BTreeMap<String, ActivationScale>,
     kept_float: &BTreeMap<String, String>,
+    rules: &Rules<'_>,
 ) -> Result<Quantised> {
-    let placement = decide(model, shapes, kept_float)?;
+    let placement = decide(model, shapes, kept_float, rules)?;
     let mut groups: BTreeMap<usize, ActivationScale> = BTreeMap::new();
     for (name, &group) in &placement.sources {
         let Some(range) = ranges.get(name) else { continue };
@@ -422,6 +440,8 @@ fn describe(built: &Built, ranges: &BTreeMap<String, ActivationScale>, account: 
     if let Some(half) = &built.half {
         account.decided.push("what is not in INT8 computes in half precision".to_owned());
         describe_half(half, account);
+    } else {
+        account.decided.push("what is not in INT8 computes in float".to_owned());
     }
     account.decided.extend(built.remarks.iter().cloned());
     account.ranges = ranges

@@ -1,5 +1,6 @@
 //! Where INT8 goes: which convolutions, which tensors, and which tensors share a scale.
 
+use super::rules::Rules;
 use super::tail::Tail;
 use crate::error::Result;
 use crate::onnx::index::GraphIndex;
@@ -35,11 +36,12 @@ pub(super) struct Placement {
 }
 
 impl Placement {
-    /// Decides for the graph behind `index`; the convolutions named in `kept_float` stay in float, with the reason given.
+    /// Decides by `rules` for the graph behind `index`; the convolutions named in `kept_float` stay in float, with the reason given.
     pub(super) fn decide(
         index: &GraphIndex<'_>,
         shapes: &Shapes,
         kept_float: &BTreeMap<String, String>,
+        rules: &Rules<'_>,
     ) -> Result<Placement> {
         let tail = Tail::of(index)?;
         let mut placement = Placement::default();
@@ -47,7 +49,7 @@ impl Placement {
             let name = node::label(node);
             let float = match kept_float.get(&name) {
                 Some(reason) => Some(reason.clone()),
-                None => float_reason(position, node, &tail, index, shapes)?,
+                None => float_reason(position, node, &tail, index, shapes, rules)?,
             };
             placement.layers.push(Layer { position, name, operations: operations(node, index, shapes), float });
         }
@@ -129,6 +131,7 @@ fn float_reason(
     tail: &Tail,
     index: &GraphIndex<'_>,
     shapes: &Shapes,
+    rules: &Rules<'_>,
 ) -> Result<Option<String>> {
     if tail.last_layers.contains(&position) {
         return Ok(Some("output convolution of the head".to_owned()));
@@ -137,17 +140,14 @@ fn float_reason(
         return Ok(Some("DFL and box arithmetic".to_owned()));
     }
     let Some(input) = node.input.first() else { return Ok(Some("no input".to_owned())) };
-    if index.producer(input).is_none() {
-        return Ok(Some("reads the picture itself".to_owned()));
-    }
     let weight = node.input.get(1).and_then(|name| index.initializer(name));
-    if weight.is_none_or(|weight| tensor::data_type(weight) != DataType::F32) {
+    let Some(weight) = weight.filter(|weight| tensor::data_type(weight) == DataType::F32) else {
         return Ok(Some("its weights are no float constant".to_owned()));
-    }
+    };
     if shapes.fact(input).element != DataType::F32 {
         return Ok(Some("its input is no float".to_owned()));
     }
-    Ok(None)
+    rules.reason(node, &weight.dims, index.producer(input).is_none())
 }
 
 /// Multiplications and additions of a heavy operator; 0 when a shape is unknown.

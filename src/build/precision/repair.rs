@@ -227,7 +227,7 @@ impl Plan<'_> {
     }
 
     fn quantise(&self, kept: &BTreeMap<String, String>) -> Result<Quantised> {
-        build_int8(self.model, self.shapes, self.ranges, kept)
+        build_int8(self.model, self.shapes, self.ranges, kept, &self.task.rules)
     }
 
     /// The parts by the harm that each does alone, the worst first.

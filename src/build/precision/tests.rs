@@ -1,7 +1,8 @@
 //! A small network with everything that placement decides about, converted and compared with golden graphs.
 
 use super::fp16::{self, Ranges};
-use super::{ActivationScale, build_int8, decide};
+use super::{ActivationScale, Rules, build_int8, decide};
+use crate::config::precision::Int8Rules;
 use crate::engine::ElementType;
 use crate::engine::candidates::Elements;
 use crate::engine::cpu::probe::Probe;
@@ -16,6 +17,12 @@ use crate::onnx::{Model, dump, shapes, tensor};
 use crate::units::SizePx;
 use onnx_protobuf::NodeProto;
 use std::collections::BTreeMap;
+
+/// What a recipe gets that says nothing, for a CPU.
+fn usual() -> Rules<'static> {
+    static NOTHING: std::sync::LazyLock<Int8Rules> = std::sync::LazyLock::new(Int8Rules::default);
+    Rules { first: false, few_channels: 0, depthwise: true, ..Rules::of(&NOTHING, false) }
+}
 
 fn conv(name: &str, input: &str, output: &str) -> NodeProto {
     let weight = format!("{name}_weight");
@@ -152,7 +159,7 @@ fn values_beyond_half_are_infinite_in_the_twin_and_stay_in_float_once_seen() {
 }
 
 fn ranges(model: &Model) -> BTreeMap<String, ActivationScale> {
-    let sources = decide(model, &shapes::infer(model).unwrap(), &BTreeMap::new()).unwrap().sources;
+    let sources = decide(model, &shapes::infer(model).unwrap(), &BTreeMap::new(), &usual()).unwrap().sources;
     let cut = |name: &str| {
         let largest = look(network(), name, CpuBackend::Rten).iter().fold(0.0_f32, |most, value| most.max(value.abs()));
         ActivationScale { largest, cut: largest }
@@ -164,7 +171,7 @@ fn ranges(model: &Model) -> BTreeMap<String, ActivationScale> {
 fn int8_is_the_golden_graph() {
     let model = network();
     let shapes = shapes::infer(&model).unwrap();
-    let built = build_int8(&model, &shapes, &ranges(&model), &BTreeMap::new()).unwrap();
+    let built = build_int8(&model, &shapes, &ranges(&model), &BTreeMap::new(), &usual()).unwrap();
     let float: Vec<(&str, &str)> = built
         .placement
         .layers
@@ -204,7 +211,7 @@ fn a_convolution_without_attributes_runs_in_rten() {
 fn int8_with_halves_is_the_golden_graph() {
     let model = network();
     let shapes = shapes::infer(&model).unwrap();
-    let built = build_int8(&model, &shapes, &ranges(&model), &BTreeMap::new()).unwrap();
+    let built = build_int8(&model, &shapes, &ranges(&model), &BTreeMap::new(), &usual()).unwrap();
     let mut mixed = built.model.clone();
     let report = fp16::convert(&mut mixed, None, ElementType::F32).unwrap();
     assert_eq!(mixed.opset(), 19);
@@ -239,7 +246,7 @@ fn quantised_tensors_beyond_half_are_dequantised_to_float() {
         .map(|name| (name.to_owned(), 3e4))
         .collect();
     ranges.values_mut().for_each(|range| *range = ActivationScale { largest: 3e4, cut: 3e4 });
-    let mut mixed = build_int8(&model, &shapes, &ranges, &BTreeMap::new()).unwrap().model;
+    let mut mixed = build_int8(&model, &shapes, &ranges, &BTreeMap::new(), &usual()).unwrap().model;
     fp16::convert(&mut mixed, Some(&wide), ElementType::F32).unwrap();
     let shapes = shapes::infer(&mixed).unwrap();
     for name in ["act_out_dequantized", "concat_out_dequantized"] {
@@ -252,7 +259,7 @@ fn quantised_tensors_beyond_half_are_dequantised_to_float() {
 fn int8_answers_stay_close() {
     let model = network();
     let shapes = shapes::infer(&model).unwrap();
-    let built = build_int8(&model, &shapes, &ranges(&model), &BTreeMap::new()).unwrap();
+    let built = build_int8(&model, &shapes, &ranges(&model), &BTreeMap::new(), &usual()).unwrap();
     let exact = look(network(), "output0", CpuBackend::Rten);
     let stored = Model::from_bytes(&built.model.to_bytes().unwrap()).unwrap();
     let difference = largest_difference(&exact, &look(stored, "output0", CpuBackend::Rten));
@@ -264,7 +271,7 @@ fn layers_that_are_put_back_take_their_tensors_with_them() {
     let model = network();
     let shapes = shapes::infer(&model).unwrap();
     let kept = BTreeMap::from([("body".to_owned(), "test".to_owned()), ("neck".to_owned(), "test".to_owned())]);
-    let built = build_int8(&model, &shapes, &ranges(&model), &kept).unwrap();
+    let built = build_int8(&model, &shapes, &ranges(&model), &kept, &usual()).unwrap();
     assert_eq!(built.placement.quantised(), 0);
     let left = built.model.graph().node.iter().filter(|node| node.op_type.ends_with("QuantizeLinear")).count();
     assert_eq!(left, 0);
@@ -274,7 +281,123 @@ fn layers_that_are_put_back_take_their_tensors_with_them() {
 fn the_written_int8_graph_is_one_that_prepare_takes() {
     let model = network();
     let shapes = shapes::infer(&model).unwrap();
-    let built = build_int8(&model, &shapes, &ranges(&model), &BTreeMap::new()).unwrap();
+    let built = build_int8(&model, &shapes, &ranges(&model), &BTreeMap::new(), &usual()).unwrap();
     let mut decided = Vec::new();
     crate::build::quantized::check(&built.model, &mut decided).unwrap();
+}
+
+fn operators(model: &Model, name: &str) -> usize {
+    model.graph().node.iter().filter(|node| node.op_type == name).count()
+}
+
+/// Whether some node reads `tensor`.
+fn is_read(model: &Model, tensor: &str) -> bool {
+    model.graph().node.iter().any(|node| node.input.iter().any(|input| input == tensor))
+}
+
+#[test]
+fn the_first_convolution_reads_the_picture_in_8_bits_when_asked() {
+    let model = network();
+    let shapes = shapes::infer(&model).unwrap();
+    let rules = Rules { first: true, ..usual() };
+    let mut ranges = ranges(&model);
+    ranges.insert("images".to_owned(), super::PICTURE);
+    let built = build_int8(&model, &shapes, &ranges, &BTreeMap::new(), &rules).unwrap();
+    assert_eq!(built.placement.quantised(), 3);
+    let stem = built.model.graph().node.iter().find(|node| node.name == "stem").unwrap();
+    assert_eq!(stem.input, ["images_dequantized", "stem_weight_dequantized"]);
+    let group = built.placement.group_of["images"];
+    let scale = format!("int8_group{group}_scale");
+    let scale = built.model.graph().initializer.iter().find(|weight| weight.name == scale).unwrap();
+    let scale = tensor::f32_data(scale).unwrap()[0];
+    assert!((scale * 127.0 - 1.0).abs() < 1e-3, "{scale}");
+    assert!(built.placement.group_of.iter().all(|(name, other)| (*other == group) == (name == "images")));
+    let exact = look(network(), "output0", CpuBackend::Rten);
+    let difference = largest_difference(&exact, &look(built.model.clone(), "output0", CpuBackend::Rten));
+    assert!(difference > 0.0 && difference < 0.5, "{difference}");
+    let mut mixed = built.model;
+    fp16::convert(&mut mixed, None, ElementType::F16).unwrap();
+    let inferred = shapes::infer(&mixed).unwrap();
+    assert!(inferred.unknown.is_empty(), "{:?}", inferred.unknown);
+    assert_eq!(super::count(&mixed, &inferred)["int8"], 3);
+}
+
+/// One that stays in float behind a split reads what the split passes on in 8 bits: the split runs once, and nothing is lost.
+#[test]
+fn a_convolution_that_is_kept_reads_what_its_part_has_stored() {
+    // As in a C2f: the concatenation takes both halves of the split and the sum.
+    let mut model = network();
+    let graph = model.graph_mut();
+    let concat = graph.node.iter_mut().find(|node| node.name == "concat").unwrap();
+    concat.input.push("right".to_owned());
+    graph.initializer.retain(|weight| weight.name != "neck_weight");
+    graph.initializer.push(weight("neck", [4, 6, 1, 1]));
+    graph.value_info.clear();
+    let shapes = shapes::infer(&model).unwrap();
+    let keep = ["body".to_owned()];
+    let rules = Rules { keep: &keep, ..usual() };
+    let built = build_int8(&model, &shapes, &ranges(&model), &BTreeMap::new(), &rules).unwrap();
+    let body = built.placement.layers.iter().find(|layer| layer.name == "body").unwrap();
+    assert_eq!(body.float.as_deref(), Some("kept by the recipe"));
+    let body = built.model.graph().node.iter().find(|node| node.name == "body").unwrap();
+    assert_eq!(body.input, ["right_dequantized", "body_weight"]);
+    assert!(!is_read(&built.model, "body_weight_dequantized"));
+    let inferred = shapes::infer(&built.model).unwrap();
+    assert_eq!(super::count(&built.model, &inferred)["int8"], 1);
+    // The sum and the concatenation read the same tensors in 8 bits as before.
+    let sum = built.model.graph().node.iter().find(|node| node.name == "sum").unwrap();
+    assert_eq!(sum.input, ["right_dequantized", "body_out"]);
+    let raw = ["left", "right", "sum_out", "pool_out", "concat_out"];
+    for name in raw {
+        let readers = built.model.graph().node.iter().filter(|node| node.input.iter().any(|input| input == name));
+        assert!(readers.clone().all(|node| node.op_type == "QuantizeLinear"), "{name}");
+    }
+}
+
+/// Every pair that is written is read: where the last convolution that reads a tensor in 8 bits is kept, its pair goes.
+#[test]
+fn kept_convolutions_leave_no_pair_behind() {
+    let model = network();
+    let shapes = shapes::infer(&model).unwrap();
+    for keep in [vec!["neck"], vec!["body"], vec!["neck", "body"]] {
+        let keep: Vec<String> = keep.into_iter().map(str::to_owned).collect();
+        let rules = Rules { keep: &keep, ..usual() };
+        let built = build_int8(&model, &shapes, &ranges(&model), &BTreeMap::new(), &rules).unwrap().model;
+        for node in built.graph().node.iter().filter(|node| node.op_type.ends_with("QuantizeLinear")) {
+            assert!(is_read(&built, &node.output[0]), "{keep:?}: nobody reads {}", node.output[0]);
+        }
+        assert_eq!(operators(&built, "QuantizeLinear") == 0, keep.len() == 2, "{keep:?}");
+    }
+}
+
+#[test]
+fn a_pattern_that_means_nothing_is_a_usage_error_with_the_closest() {
+    let mut model = network();
+    let names =
+        [("stem", "/model.0/conv/Conv"), ("body", "/model.1/m.0/cv1/conv/Conv"), ("neck", "/model.10/conv/Conv")];
+    for node in &mut model.graph_mut().node {
+        if let Some((_, name)) = names.iter().find(|(old, _)| *old == node.name) {
+            (*name).clone_into(&mut node.name);
+        }
+    }
+    let index = crate::onnx::index::GraphIndex::new(model.graph());
+    let check = |pattern: &str| {
+        let keep = ["last".to_owned(), pattern.to_owned()];
+        Rules { keep: &keep, ..usual() }.check(&index)
+    };
+    for known in ["model.10", "/model.1/m.0/cv1/conv/Conv", "model.1/m.0"] {
+        assert!(check(known).is_ok(), "{known}");
+    }
+    // `act` is a node, but no convolution.
+    for (typed, closest) in [
+        ("modle.10", "model.10"),
+        ("model.1/m0", "model.1/m.0"),
+        ("/model.1/m.0/cv1/con/Conv", "model.1/m.0/cv1/conv/Conv"),
+        ("act", "last"),
+    ] {
+        let error = check(typed).unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::Usage);
+        let text = error.to_string();
+        assert!(text.contains(&format!("`{typed}`")) && text.contains(&format!("closest is `{closest}`")), "{text}");
+    }
 }

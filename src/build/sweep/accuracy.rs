@@ -111,7 +111,7 @@ fn one(order: &SweepOrder, line: &Line, lines: &mut [Line], clock: &mut Clock<'_
         recipe: &recipe,
         cpu: &order.cpu,
         io: ElementType::F32,
-        half_rest: order.platforms.iter().any(|platform| platform.budget().is_some()),
+        rules: precision::Rules::of(&recipe.int8, order.platforms.iter().any(|platform| platform.budget().is_some())),
     };
     let converted = precision::convert(task, clock)?;
     let verdict = converted.verdict.ok_or_else(|| {

@@ -207,7 +207,8 @@ fn convert(order: &SweepOrder, line: &Line, clock: &mut Clock<'_>) -> Result<Mod
     // Its accuracy was measured before.
     let gate = GateRules { pictures: None, labels: None, limits: order.recipe.gate.limits };
     let recipe = Recipe { precision: line.precision, gate, ..order.recipe.clone() };
-    let task = Task { prepared: &prepared, recipe: &recipe, cpu: &order.cpu, io: ElementType::F32, half_rest: true };
+    let rules = precision::Rules::of(&recipe.int8, true);
+    let task = Task { prepared: &prepared, recipe: &recipe, cpu: &order.cpu, io: ElementType::F32, rules };
     Model::from_bytes(&precision::convert(task, clock)?.prepared.model_bytes)
 }
 

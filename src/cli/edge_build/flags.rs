@@ -2,7 +2,7 @@
 
 use super::sweep::SweepFlags;
 use crate::build::compile::Wishes;
-use crate::config::precision::{Border, Calibrator};
+use crate::config::precision::{Border, Calibrator, Rest};
 use crate::engine::cpu::{CpuBackend, CpuOptions};
 use crate::ffi::tensorrt::probe::Search;
 use crate::ffi::tensorrt::version::Flavour;
@@ -215,6 +215,21 @@ pub struct PrecisionFlags {
     /// How ranges are cut off for `--int8`: max, entropy, percentile or mse [default: mse]
     #[arg(long, value_name = "NAME", value_parser = calibrator)]
     pub calibrator: Option<Calibrator>,
+    /// What the rest computes in with `--int8`: half or float [default: half for a GPU, float for a CPU]
+    #[arg(long, value_name = "TYPE", value_parser = rest)]
+    pub int8_rest: Option<Rest>,
+    /// Convolutions that stay out of INT8, by name or part of the network, as in `model.10,model.22/m.0`
+    #[arg(long, value_name = "PART,…", value_delimiter = ',')]
+    pub int8_keep: Vec<String>,
+    /// Whether the first convolution, which reads the picture, is INT8 as well: yes or no [default: no]
+    #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
+    pub int8_first: Option<bool>,
+    /// Convolutions with fewer channels in or out, per group, stay out of INT8; 0 for none [default: 0]
+    #[arg(long, value_name = "N")]
+    pub int8_few_channels: Option<u32>,
+    /// Whether depthwise convolutions are INT8: yes or no [default: yes]
+    #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
+    pub int8_depthwise: Option<bool>,
     /// Type of the converted graph's inputs and outputs: fp32 or fp16 [default: fp32]
     #[arg(long, value_name = "TYPE", value_parser = border)]
     pub io: Option<Border>,
@@ -310,6 +325,18 @@ fn backend(text: &str) -> Result<CpuBackend, String> {
 
 fn border(text: &str) -> Result<Border, String> {
     text.parse().map_err(|error: crate::error::Error| error.message().to_owned())
+}
+
+fn rest(text: &str) -> Result<Rest, String> {
+    text.parse().map_err(|error: crate::error::Error| error.message().to_owned())
+}
+
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("expected yes or no".to_owned()),
+    }
 }
 
 pub(super) fn calibrator(text: &str) -> Result<Calibrator, String> {

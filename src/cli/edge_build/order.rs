@@ -6,7 +6,7 @@ use crate::build::assemble::Order;
 use crate::build::compile::Compiler;
 use crate::cli::Terminal;
 use crate::config::Recipe;
-use crate::config::precision::Precision;
+use crate::config::precision::{Int8Rules, Precision};
 use crate::config::recipe::{ImageSize, RECIPE_FILE};
 use crate::error::{Error, Result};
 use crate::platform::Platform;
@@ -85,7 +85,7 @@ fn lay_over(recipe: &mut Recipe, flags: &BuildFlags) -> Result<()> {
     recipe.golden = flags.golden.clone().or(recipe.golden.take());
     recipe.layout = flags.layout.clone().or(recipe.layout.take());
     recipe.shapes.batch = flags.batch.or(recipe.shapes.batch);
-    lay_precision_over(recipe, &flags.precision);
+    lay_precision_over(recipe, &flags.precision)?;
     recipe.thresholds.score = flags.conf.unwrap_or(recipe.thresholds.score);
     recipe.thresholds.iou = flags.iou.unwrap_or(recipe.thresholds.iou);
     recipe.name.as_deref().map_or(Ok(()), check_name)
@@ -100,7 +100,7 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-fn lay_precision_over(recipe: &mut Recipe, flags: &PrecisionFlags) {
+fn lay_precision_over(recipe: &mut Recipe, flags: &PrecisionFlags) -> Result<()> {
     if flags.fp16 {
         recipe.precision = Precision::Fp16;
     }
@@ -109,8 +109,22 @@ fn lay_precision_over(recipe: &mut Recipe, flags: &PrecisionFlags) {
     }
     recipe.calibrator = flags.calibrator.unwrap_or(recipe.calibrator);
     recipe.io = flags.io.unwrap_or(recipe.io);
+    if flags.fp16 {
+        // Of a recipe for INT8 that is built in FP16 this once.
+        recipe.int8 = Int8Rules::default();
+    }
+    let rules = &mut recipe.int8;
+    rules.rest = flags.int8_rest.or(rules.rest);
+    rules.first = flags.int8_first.or(rules.first);
+    rules.few_channels = flags.int8_few_channels.or(rules.few_channels);
+    rules.depthwise = flags.int8_depthwise.or(rules.depthwise);
+    if !flags.int8_keep.is_empty() {
+        rules.keep.clone_from(&flags.int8_keep);
+    }
+    recipe.int8.check(recipe.precision, recipe.io)?;
     recipe.gate.pictures = flags.gate.clone().or(recipe.gate.pictures.take());
     recipe.gate.labels = flags.labels.clone().or(recipe.gate.labels.take());
+    Ok(())
 }
 
 /// `N` for a square, `WIDTHxHEIGHT` for all else.
