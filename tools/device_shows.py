@@ -113,9 +113,16 @@ DEVICES = "0,1" if GPUS > 1 or DRY else "0,0"
 
 def failure(name, kind, amount, seconds=11, devices=DEVICES, extra=""):
     fault = plan(name, f'[[fault]]\nkind = "{kind}"\nat = {40 if DRY else 451}\namount = {amount}\nuntil = "device"\ndevice = 0\n{extra}')
-    run = Run(name, ["--engine", ONE, "--devices", devices, "--inject", fault, "--duration", f"{seconds}s"] + two(50)).end(seconds + 40)
+    run = Run(name, ["--engine", ONE, "--devices", devices, "--inject", fault, "--duration", f"{seconds}s"] + two(50))
+    run.wait_log("stands by", 40); time.sleep(1.5)
+    used = smi("index,memory.used")
+    run.end(seconds + 40)
     say(f"\n### {name}: `{kind}` on the first of `--devices {devices}`, two streams at 50 frames/s (exit {run.code})\n")
     for l in run.lines("device ", "fault:", "recovered", "recovery:", "self-test failed"): say("    " + l)
+    say(f"- nvidia-smi with one serving and one standing by: {used}")
+    before = [s for t, s in run.samples if t < (run.log_time("fault:") or 1e12)]
+    for k, v in sorted((before or [{}])[-1].items()):
+        if k.startswith("edge_memory") and v: say(f"- {k}: {mib(v) if 'bytes' in k else v}")
     rows = run.rows()
     if not rows: say("NO ROWS"); return run
     served = [device(r) for r in rows]
@@ -257,7 +264,7 @@ def contexts():
     failure("contexts", "nan", 1.0, seconds=9, devices="0,0")
 
 steps = {"lost": lambda: failure("lost", "device_lost", 1.0), "memory": lambda: failure("memory", "out_of_memory", 1.0),
-         "wrong": lambda: failure("wrong", "shift", 3.0), "hog": hog, "corrupt": corrupt, "repeat": repeat, "contexts": contexts, "soak": soak, "throughput": throughput}
+         "wrong": lambda: failure("wrong", "shift", 3.0), "trap": lambda: failure("trap", "trap", 1.0), "hog": hog, "corrupt": corrupt, "repeat": repeat, "contexts": contexts, "soak": soak, "throughput": throughput}
 say(f"# Device shows, {time.strftime('%Y-%m-%d %H:%M:%S')}\n"); say(smi("index,name,driver_version,memory.used,memory.total")); say(f"cores {os.cpu_count()}")
 only = [a for a in sys.argv[7:] if a in steps] or list(steps)
 for name in only:

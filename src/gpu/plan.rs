@@ -12,6 +12,8 @@ const CONTEXT: &str = "CUDA context and libraries";
 pub const LIBRARIES: &str = "code of kernels";
 /// The plan's line for weights.
 pub const WEIGHTS: &str = "weights";
+/// The plan's line for pictures on their way to the device.
+const STAGING: &str = "staging of pictures";
 
 /// Where the figures come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,27 +115,41 @@ impl MemoryPlan {
             PlanLine { what: WEIGHTS.into(), times: 1, each: inputs.weights },
             line("activations", contexts, activations),
             line("inputs and outputs", contexts, tensors.iter().sum()),
-            line("staging of pictures", contexts, staging),
+            line(STAGING, contexts, staging),
             line("candidates", contexts, candidates),
             line("answers", contexts, answers),
             line("alignment", contexts, layout.end - named),
         ];
         lines.retain(|line| line.what != LIBRARIES || line.each.0 > 0);
-        let sum = |lines: &[PlanLine]| {
-            lines.iter().fold(0_u64, |sum, line| sum.saturating_add(line.each.0.saturating_mul(line.times.into())))
-        };
-        let total = sum(&lines);
-        let reload_total =
-            total.saturating_add(sum(&lines).saturating_sub(inputs.overhead.0.saturating_add(inputs.libraries.0)));
-        Ok(MemoryPlan {
-            basis: inputs.basis,
+        let alarm = Bytes(inputs.budget.0 / 100 * u64::from(inputs.alarm_percent));
+        Ok(MemoryPlan::adding_up(inputs.basis, lines, inputs.budget, alarm))
+    }
+
+    fn adding_up(basis: Basis, lines: Vec<PlanLine>, budget: Bytes, alarm: Bytes) -> MemoryPlan {
+        let bytes = |line: &PlanLine| line.each.0.saturating_mul(line.times.into());
+        let total = lines.iter().fold(0_u64, |sum, line| sum.saturating_add(bytes(line)));
+        let once: u64 = lines.iter().filter(|line| [CONTEXT, LIBRARIES].contains(&line.what.as_str())).map(bytes).sum();
+        let reload_total = total.saturating_add(total.saturating_sub(once));
+        MemoryPlan {
+            basis,
             total: Bytes(total),
-            budget: inputs.budget,
-            alarm: Bytes(inputs.budget.0 / 100 * u64::from(inputs.alarm_percent)),
+            budget,
+            alarm,
             reload_total: Bytes(reload_total),
-            reload: if reload_total <= inputs.budget.0 { Reload::Beside } else { Reload::WithGap },
+            reload: if reload_total <= budget.0 { Reload::Beside } else { Reload::WithGap },
             lines,
-        })
+        }
+    }
+
+    /// The same with `lanes` runs in flight in place of one; with `ahead` each of them holds a second staging memory, for the
+    /// pictures of the next batch.
+    #[must_use]
+    pub fn with_lanes(&self, lanes: u32, ahead: bool) -> MemoryPlan {
+        let mut lines = self.lines.clone();
+        for line in lines.iter_mut().filter(|line| ![CONTEXT, LIBRARIES, WEIGHTS].contains(&line.what.as_str())) {
+            line.times = lanes.max(1) * if ahead && line.what == STAGING { 2 } else { 1 };
+        }
+        MemoryPlan::adding_up(self.basis, lines, self.budget, self.alarm)
     }
 
     /// Bytes of one line, all times together; 0 when it has none.
@@ -326,6 +342,25 @@ mod tests {
         assert_eq!(MemoryPlan::of(&tight).unwrap().reload, Reload::WithGap);
         let json = serde_json::to_string(&plan).unwrap();
         assert_eq!(serde_json::from_str::<MemoryPlan>(&json).unwrap(), plan);
+    }
+
+    /// What is kept is the plan of one lane; what is loaded may be more, and the books must know.
+    #[test]
+    fn a_plan_of_one_lane_tells_that_of_several() {
+        let of = |contexts, ahead| {
+            let shape = LaneShape { ahead, ..inputs().shape };
+            MemoryPlan::of(&MemoryInputs { contexts, shape, libraries: Bytes::mib(12), ..inputs() }).unwrap()
+        };
+        let one = of(1, false);
+        for (lanes, ahead) in [(1, false), (2, false), (2, true), (3, true)] {
+            let (told, laid_out) = (one.with_lanes(lanes, ahead), of(lanes, ahead));
+            let apart = told.total.0.abs_diff(laid_out.total.0);
+            assert!(apart < 4096, "{lanes} lanes, ahead {ahead}: {} and {}", told.total, laid_out.total);
+            assert!(told.reload_total.0.abs_diff(laid_out.reload_total.0) < 8192);
+            assert_eq!(told.reload, laid_out.reload);
+        }
+        assert_eq!(one.with_lanes(1, false), one);
+        assert!(one.with_lanes(2, true).total.0 > one.with_lanes(2, false).total.0 + 2 * 1920 * 1080 * 3);
     }
 
     #[test]

@@ -181,7 +181,7 @@ fn first_ready(loading: Loading<'_>, bundle: &Arc<Bundle>, say: Say<'_>) -> Resu
                 if devices > 1 {
                     let now = loading.source.device_memory(device);
                     let own = ready.host.memory().allocated;
-                    let cost = keeper::memory_cost(memory, now, keeper::planned(bundle), own);
+                    let cost = keeper::memory_cost(memory, now, loading.source.planned(bundle, device), own);
                     say(&format!("device {label} serves{cost}"));
                 }
                 return Ok((device, ready));

@@ -5,7 +5,6 @@
 
 use crate::bundle::Bundle;
 use crate::bundle::golden::Prover;
-use crate::bundle::plan::PlanFacts;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::schedule::ProofSchedule;
 use crate::run::Options;
@@ -265,7 +264,7 @@ impl Worker {
 
     fn bring_up(&self) -> Result<(Ready, String)> {
         let Job { source, options, bundle, device, .. } = &self.job;
-        let planned = planned(bundle);
+        let planned = source.planned(bundle, *device);
         let before = source.device_memory(*device);
         if let (Some(plan), Some((used, total))) = (planned, before) {
             let (free, wanted) = (Bytes(total.0.saturating_sub(used.0)), Bytes(plan.0 / 100 * (100 + MARGIN_PERCENT)));
@@ -355,12 +354,6 @@ impl Worker {
             place.ready = Some(ready);
         }
     }
-}
-
-/// What the plans of a bundle take on a GPU, as planned when they were made: the largest of them.
-pub(super) fn planned(bundle: &Bundle) -> Option<Bytes> {
-    let facts = bundle.plan_names().filter_map(|name| bundle.plan_facts(name).ok());
-    facts.filter_map(|facts: PlanFacts| facts.memory.map(|memory| memory.total)).max()
 }
 
 /// What loading took on the device, beside the plan.

@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::cuda::{DeviceFacts, Driver, devices};
 use crate::ffi::tensorrt::Library;
 use crate::ffi::tensorrt::version::Flavour;
+use crate::gpu::plan::MemoryPlan;
 use crate::run::memory;
 use crate::units::Bytes;
 use std::sync::Arc;
@@ -131,12 +132,9 @@ fn fits(facts: &PlanFacts, device: &DeviceFacts, options: &GpuOptions) -> Result
     Ok(())
 }
 
-/// What the engine of `bundle` takes: as planned on the GPU, without what the process takes once; on the CPU, its weights.
-pub fn claim(bundle: &Bundle) -> Option<Bytes> {
-    if is_for_cpu(bundle) {
-        return bundle.manifest().files.get(MODEL).map(|model| Bytes(model.bytes));
-    }
-    planned(bundle).map(|(total, once)| Bytes(total.0.saturating_sub(once.0))).max()
+/// What the engine of `bundle` takes on a CPU: its weights.
+pub fn cpu_claim(bundle: &Bundle) -> Option<Bytes> {
+    bundle.manifest().files.get(MODEL).map(|model| Bytes(model.bytes))
 }
 
 /// What all engines on the CPU may take together while some that take `loaded` run already: the bundle's budget, else four
@@ -153,12 +151,18 @@ pub fn gpu_budget(bundle: &Bundle, gpu: &GpuOptions) -> Option<Bytes> {
         let device = found.into_iter().find(|device| device.ordinal == gpu.device)?;
         Some(Bytes(device.memory.0 / 100 * tensorrt::USUAL_SHARE_PERCENT))
     })?;
-    let once = planned(bundle).map(|(_, once)| once.0).max().unwrap_or(0);
+    let once = memory_plan(bundle).map_or(0, |plan| plan.total.0.saturating_sub(plan.appearing().0));
     Some(Bytes(limit.0.saturating_sub(once)))
 }
 
-/// Of each plan: its memory in all, and the first line of it, which the process takes once (CUDA context and libraries).
-fn planned(bundle: &Bundle) -> impl Iterator<Item = (Bytes, Bytes)> {
+/// What the plans of `bundle` take on a GPU with one run in flight, as planned when they were made: the largest of them.
+pub fn memory_plan(bundle: &Bundle) -> Option<MemoryPlan> {
     let plans = bundle.plan_names().filter_map(|name| bundle.plan_facts(name).ok()?.memory);
-    plans.map(|plan| (plan.total, plan.lines.first().map_or(Bytes(0), |line| line.each)))
+    plans.max_by_key(|plan| plan.total)
+}
+
+/// Whether the GPU shares its memory with the CPU, as far as the driver tells.
+pub fn is_integrated(gpu: &GpuOptions) -> bool {
+    let found = Driver::load().and_then(devices).unwrap_or_default();
+    found.into_iter().any(|device| device.ordinal == gpu.device && device.integrated)
 }

@@ -293,6 +293,10 @@ impl EngineSource for Injected {
         self.inner.claim(bundle, device)
     }
 
+    fn planned(&self, bundle: &Bundle, device: usize) -> Option<Bytes> {
+        self.inner.planned(bundle, device)
+    }
+
     fn budget(&self, bundle: &Bundle, device: usize) -> Option<Bytes> {
         self.inner.budget(bundle, device)
     }
