@@ -1,7 +1,8 @@
 // A stand-in for libcuda.so.1: device memory is host memory, every piece of work is done at once. Written from the driver API
 // reference for the functions that `src/ffi/cuda/driver.rs` names; a graph records copies and fills and repeats them.
 //
-// Build: cc -shared -fPIC -o libcuda.so.1 cuda.c    Knobs: -DINIT_CODE=, -DVERSION=, -DDEVICES=, -DMEMORY_BYTES=
+// Build: cc -shared -fPIC -o libcuda.so.1 cuda.c    Knobs: -DINIT_CODE=, -DVERSION=, -DDEVICES=, -DMEMORY_BYTES=, -DLOST_AFTER= (graphs
+// launched, then every call of the process fails as after a kernel that trapped)
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -17,11 +18,14 @@
 #ifndef DEVICES
 #define DEVICES 1
 #endif
+#ifndef LOST_AFTER
+#define LOST_AFTER (1L << 60)
+#endif
 #ifndef MEMORY_BYTES
 #define MEMORY_BYTES (64u << 20)
 #endif
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_READY = 600 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, NOT_READY = 600, LAUNCH_FAILED = 719 };
 typedef struct { int kind; void *to; const void *from; int value; size_t bytes; } step;
 typedef struct { step steps[64]; int count; } graph;
 typedef struct { graph *recording; } stream;
@@ -29,6 +33,7 @@ typedef struct { graph *recording; } stream;
 static size_t used_bytes;
 static long live; // allocations, streams, events, graphs and context references that were not given back
 static __thread void *current;
+static long graphs_launched;
 
 long double_live(void) { return live; }
 
@@ -39,6 +44,7 @@ int cuGetErrorName(int code, const char **text) {
     case OUT_OF_MEMORY: *text = "CUDA_ERROR_OUT_OF_MEMORY"; return SUCCESS;
     case INVALID_CONTEXT: *text = "CUDA_ERROR_INVALID_CONTEXT"; return SUCCESS;
     case 100: *text = "CUDA_ERROR_NO_DEVICE"; return SUCCESS;
+    case LAUNCH_FAILED: *text = "CUDA_ERROR_LAUNCH_FAILED"; return SUCCESS;
     default: *text = NULL; return INVALID_VALUE;
     }
 }
@@ -67,7 +73,7 @@ int cuDevicePrimaryCtxSetFlags_v2(int device, unsigned flags) { (void)device; re
 int cuDevicePrimaryCtxRetain(void **context, int device) { *context = (void *)(uintptr_t)(0x100000 + device); live++; return SUCCESS; }
 int cuDevicePrimaryCtxRelease_v2(int device) { (void)device; live--; return SUCCESS; }
 int cuCtxSetCurrent(void *context) { current = context; return SUCCESS; }
-#define NEEDS_CONTEXT if (!current) return INVALID_CONTEXT
+#define NEEDS_CONTEXT if (graphs_launched > LOST_AFTER) return LAUNCH_FAILED; if (!current) return INVALID_CONTEXT
 int cuCtxSynchronize(void) { NEEDS_CONTEXT; return SUCCESS; }
 int cuMemGetInfo_v2(size_t *available, size_t *total) { NEEDS_CONTEXT; *available = MEMORY_BYTES - used_bytes; *total = MEMORY_BYTES; return SUCCESS; }
 int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
@@ -125,6 +131,7 @@ int cuGraphInstantiateWithFlags(void **made, void *from, unsigned long long flag
     return SUCCESS;
 }
 int cuGraphLaunch(void *made, void *on) {
+    graphs_launched++;
     NEEDS_CONTEXT;
     (void)on;
     for (int i = 0; i < ((graph *)made)->count; i++) carry_out(&((graph *)made)->steps[i]);

@@ -55,10 +55,15 @@ impl Machine {
         Machine::new("libnvinfer.so.10", "libnvonnxparser.so.10", &defines)
     }
 
-    /// As [`Machine::trt10`], whose GPU has as much memory as `memory` defines.
-    pub(crate) fn trt10_with_memory(defines: &[&str], memory: &str) -> Machine {
+    /// As [`Machine::trt10`], whose GPU is as `driver` defines.
+    pub(crate) fn trt10_with_driver(defines: &[&str], driver: &[&str]) -> Machine {
         let defines = [&["FAMILY=1", "NUMBER=100300", "SIDE=64"], defines].concat();
-        Machine::with_driver(&[memory], "libnvinfer.so.10", "libnvonnxparser.so.10", &defines)
+        Machine::with_driver(driver, "libnvinfer.so.10", "libnvonnxparser.so.10", &defines)
+    }
+
+    /// Another GPU in place of the one that was there.
+    pub(crate) fn change_driver(&self, driver: &[&str]) {
+        compile_double("cuda.c", &self.bench.path("driver/libcuda.so.1"), driver);
     }
 
     fn trt8(defines: &[&str]) -> Machine {

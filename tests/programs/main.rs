@@ -24,6 +24,7 @@ mod run_camera;
 mod run_clock;
 mod run_doctor;
 mod run_incident;
+mod run_lost;
 mod run_service;
 mod run_several;
 mod run_sim;

@@ -111,7 +111,7 @@ fn every_picture_of_every_stream_has_its_row_from_a_plan_of_a_batch() {
     const RUN_MS: f64 = 1.5;
     for batch in [4_u32, 8] {
         let define = format!("BATCH={batch}");
-        let machine = Machine::trt10_with_memory(&[&define], "MEMORY_BYTES=(512u<<20)");
+        let machine = Machine::trt10_with_driver(&[&define], &["MEMORY_BYTES=(512u<<20)"]);
         let bench = &machine.bench;
         // Not all zero, which would be a fault of the export, and below every floor.
         let mut head = graphs::raw_head(2, 84, &[[32.0, 32.0, 20.0, 12.0, 0.001, 0.0]]);

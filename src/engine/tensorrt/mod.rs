@@ -14,7 +14,7 @@ pub use check::{CheckLine, check_kernels};
 pub use load::{GpuOptions, LoadFigures, Plan, USUAL_SHARE_PERCENT, load};
 
 use super::{Engine, EngineInfo, EngineTimings, Inference, Letterbox, MemoryFigures, SPARE_ANSWERS, check_batch};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::cuda::{Budget, Context, DeviceFacts, MemoryInfo};
 use crate::ffi::lane::{DeviceTimes, Lane, LaneLayout};
 use crate::frame::{Frame, FrameTag};
@@ -36,6 +36,22 @@ pub struct TensorRtEngine {
     budget: Arc<Budget>,
     context: Arc<Context>,
     reserved: Bytes,
+}
+
+impl Drop for TensorRtEngine {
+    /// A context that is lost gives nothing back, and TensorRT asks for each of its thousand events and streams one by one (7 s on
+    /// an H200) while the line waits for a restart: what such an engine held is left to the end of the process.
+    fn drop(&mut self) {
+        let Err(error) = self.context.synchronize() else { return };
+        if error.kind() != ErrorKind::Device {
+            return;
+        }
+        log::warn!("an engine's GPU memory is left to the end of the process: {}", error.message());
+        std::mem::forget(std::mem::take(&mut self.lanes));
+        std::mem::forget(Arc::clone(&self.deserialized));
+        std::mem::forget(Arc::clone(&self.budget));
+        std::mem::forget(Arc::clone(&self.context));
+    }
 }
 
 /// A lane and what lies in it.
