@@ -156,6 +156,18 @@ def failure(name, kind, amount, seconds=11, devices=DEVICES, extra=""):
     say(f"- unproven: {listed.stdout.strip() or listed.stderr.strip()}")
     return run
 
+def trap():
+    """A kernel that really faults, and the start again 2 s after the end, as deploy/edge-run.service does."""
+    run = failure("trap", "trap", 1.0)
+    ended = time.time()
+    fault = run.log_time("self-test failed") or run.log_time("fault:")
+    if fault: say(f"- the program ended {ended - fault:.2f} s after the log line of the fault, its exit code read {run.code}")
+    time.sleep(2)
+    again = Run("trap_again", ["--engine", ONE, "--devices", DEVICES, "--duration", "4s"] + two(50)).end(40)
+    good = [answered(r) for r in run.rows() if r["trust"] == "trusted"]
+    first = next((r for r in again.rows() if r["trust"] == "trusted"), None)
+    if first: say(f"- started again after 2 s: exit {again.code}, first trusted result on device {device(first)}, {answered(first) - max(good):.2f} s after the last one before the fault")
+
 def last(run, key):
     v = [s[key] for _, s in run.samples if key in s]
     return v
@@ -264,7 +276,7 @@ def contexts():
     failure("contexts", "nan", 1.0, seconds=9, devices="0,0")
 
 steps = {"lost": lambda: failure("lost", "device_lost", 1.0), "memory": lambda: failure("memory", "out_of_memory", 1.0),
-         "wrong": lambda: failure("wrong", "shift", 3.0), "trap": lambda: failure("trap", "trap", 1.0), "hog": hog, "corrupt": corrupt, "repeat": repeat, "contexts": contexts, "soak": soak, "throughput": throughput}
+         "wrong": lambda: failure("wrong", "shift", 3.0), "trap": trap, "hog": hog, "corrupt": corrupt, "repeat": repeat, "contexts": contexts, "soak": soak, "throughput": throughput}
 say(f"# Device shows, {time.strftime('%Y-%m-%d %H:%M:%S')}\n"); say(smi("index,name,driver_version,memory.used,memory.total")); say(f"cores {os.cpu_count()}")
 only = [a for a in sys.argv[7:] if a in steps] or list(steps)
 for name in only:

@@ -1,7 +1,7 @@
 //! The memory watch in service: this machine's memory, the device's, and this process's own growth.
 
 use crate::guard::memory::{GrowthWatch, MemoryAlarm, MemoryLimits, MemoryNews};
-use crate::run::gpu_watch::DeviceFigures;
+use crate::run::gpu_watch::{DeviceFigures, Holder};
 use crate::run::source::EngineSource;
 use crate::telemetry::{Labels, Metric, Telemetry, resident_bytes};
 use crate::units::{Bytes, float64};
@@ -47,6 +47,8 @@ struct DeviceWatch {
     double_bit_events: u64,
     xids: usize,
     throttled: bool,
+    /// An alarm stands and nobody could tell yet who takes the memory.
+    unnamed: bool,
 }
 
 impl MemoryWatch {
@@ -61,6 +63,7 @@ impl MemoryWatch {
             double_bit_events: 0,
             xids: 0,
             throttled: false,
+            unnamed: false,
         };
         MemoryWatch {
             machine: MemoryAlarm::new(limits),
@@ -106,6 +109,9 @@ impl MemoryWatch {
             let Some(figures) = source.device_figures(index) else { continue };
             let who = || who_holds(&figures);
             let short = told(&mut device.alarm, &device.kind, (figures.used, figures.total), who, &self.telemetry);
+            if let Some(holder) = device.named_late(short, &figures) {
+                log::error!("memory: most of the {}'s memory is taken by {holder}", device.kind);
+            }
             if short && index == serving {
                 news.push(News::Short);
             }
@@ -116,6 +122,15 @@ impl MemoryWatch {
 }
 
 impl DeviceWatch {
+    /// The program that takes most of the memory, where the alarm's own line could not name it: the driver books a large
+    /// allocation to its process late. `began`: the alarm has begun with this look.
+    fn named_late<'a>(&mut self, began: bool, figures: &'a DeviceFigures) -> Option<&'a Holder> {
+        let holder = largest_holder(figures);
+        let late = holder.filter(|_| self.unnamed && !began && self.alarm.stands());
+        self.unnamed = self.alarm.stands() && (self.unnamed || began) && holder.is_none();
+        late
+    }
+
     /// Heat, throttling, memory errors and messages of the driver.
     fn look(
         &mut self,
@@ -199,10 +214,16 @@ fn told(
 /// Who holds a device's memory, as far as its driver tells.
 fn who_holds(figures: &DeviceFigures) -> String {
     let own = figures.own.map_or_else(String::new, |own| format!(", {own} of it by this process"));
-    match figures.holders.first() {
+    match largest_holder(figures) {
         Some(holder) => format!("{own}; most of the rest is taken by {holder}"),
         None => own,
     }
+}
+
+/// The program with the most of a device's memory, unless the driver books so little to it that it cannot be the reason.
+fn largest_holder(figures: &DeviceFigures) -> Option<&Holder> {
+    let much = |holder: &&Holder| holder.bytes.is_none_or(|bytes| bytes.0 >= figures.total.0 / 20);
+    figures.holders.first().filter(much)
 }
 
 /// This machine's memory: in use and in all.
@@ -245,7 +266,6 @@ mod tests {
     use crate::bundle::Bundle;
     use crate::engine::Engine;
     use crate::error::{Error, Result};
-    use crate::run::gpu_watch::Holder;
     use std::sync::Mutex;
 
     struct Told(Mutex<DeviceFigures>);
@@ -295,10 +315,36 @@ mod tests {
     #[test]
     fn who_takes_the_memory_is_named() {
         let holder = Holder { process: 42, name: "hog".into(), bytes: Some(Bytes::gib(6)) };
-        let figures = DeviceFigures { own: Some(Bytes::gib(1)), holders: vec![holder], ..DeviceFigures::default() };
+        let (own, total) = (Some(Bytes::gib(1)), Bytes::gib(8));
+        let figures = DeviceFigures { own, total, holders: vec![holder], ..DeviceFigures::default() };
         let text = who_holds(&figures);
         assert_eq!(text, ", 1.0 GiB of it by this process; most of the rest is taken by `hog` (process 42, 6.0 GiB)");
         assert_eq!(who_holds(&DeviceFigures::default()), "");
+    }
+
+    /// Seen on an H200: the list held 14 MiB of a program that had just taken 138 GiB, or nothing of it.
+    #[test]
+    fn who_takes_the_memory_is_named_when_the_driver_knows_it() {
+        let labels = vec!["0".to_owned()];
+        let mut device = MemoryWatch::new(MemoryLimits::default(), Telemetry::new(), labels).devices.remove(0);
+        let total = Bytes::gib(8);
+        let held = |bytes| {
+            let holder = Holder { process: 42, name: "hog".into(), bytes: Some(bytes) };
+            DeviceFigures { total, holders: vec![holder], ..DeviceFigures::default() }
+        };
+        let (nothing, little, much) =
+            (DeviceFigures { total, ..DeviceFigures::default() }, held(Bytes::mib(14)), held(Bytes::gib(6)));
+        assert_eq!(who_holds(&little), "", "so little is not the reason");
+        assert_eq!(device.named_late(false, &much), None, "no alarm");
+        device.alarm.look(Bytes::gib(8), total);
+        for early in [&nothing, &little] {
+            assert_eq!(device.named_late(true, early), None);
+            assert_eq!(device.named_late(false, early), None);
+            assert_eq!(device.named_late(false, &much), much.holders.first());
+            assert_eq!(device.named_late(false, &much), None, "once");
+        }
+        assert_eq!(device.named_late(true, &much), None, "the alarm's own line names it");
+        assert_eq!(device.named_late(false, &much), None);
     }
 
     #[test]
