@@ -146,6 +146,10 @@ pub struct Int8Rules {
     pub few_channels: Option<u32>,
     /// Whether depthwise convolutions are in INT8.
     pub depthwise: Option<bool>,
+    /// Whether a residual sum adds tensors that are both stored in 8 bits.
+    pub sums: Option<bool>,
+    /// Whether the head's output convolutions, which are not in INT8, read tensors that are stored in 8 bits.
+    pub head_inputs: Option<bool>,
 }
 
 impl Int8Rules {

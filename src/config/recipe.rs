@@ -235,6 +235,8 @@ keep = ["model.10", "/model.22/cv3.0/cv3.0.2/Conv"]
 first = true
 few_channels = 32
 depthwise = false
+sums = true
+head_inputs = true
 
 [decision]
 reject = { open = { score = 0.5, count = 1 } }

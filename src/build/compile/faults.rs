@@ -247,6 +247,9 @@ pub fn way_out_of(text: &str, faults: &[Fault], graph: &GraphFacts, capability: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::onnx::node::make;
+    use crate::onnx::samples::{Sample, value};
+    use crate::onnx::tensor;
 
     fn graph() -> GraphFacts {
         GraphFacts::default()
@@ -303,6 +306,46 @@ mod tests {
         assert_eq!(verdict(Flavour::Trt8, "8.4.3", 72, &end_to_end), (1, true));
         assert_eq!(verdict(Flavour::Trt8, "8.5.2", 72, &end_to_end), (0, false));
         assert_eq!(verdict(Flavour::Rtx, "1.7.1", 86, &end_to_end_int8), (0, false));
+    }
+
+    /// picture → half → depthwise in INT8 → another in half → one in INT8 that is not depthwise.
+    #[test]
+    fn what_a_graph_has_in_half_and_depthwise_in_8_bits_is_counted() {
+        let stored = |name: &str| {
+            make::node(
+                "DequantizeLinear",
+                &format!("{name}_back"),
+                &[name, "scale"],
+                &[&format!("{name}_back")],
+                vec![],
+            )
+        };
+        let conv = |name: &str, input: &str, weight: &str, groups| {
+            make::node("Conv", name, &[input, weight], &[name], vec![make::int("group", groups)])
+        };
+        let nodes = vec![
+            make::node("Cast", "half", &["images"], &["half"], vec![make::int("to", 10)]),
+            stored("deep"),
+            stored("plain"),
+            conv("first", "half", "deep_back", 4),
+            conv("second", "first", "light", 4),
+            conv("third", "second", "plain_back", 1),
+        ];
+        let weights = vec![
+            tensor::from_i8("deep", &[4, 1, 1, 1], &[1; 4]),
+            tensor::from_i8("plain", &[4, 4, 1, 1], &[1; 16]),
+            tensor::from_f32_as_f16("light", &[4, 1, 1, 1], &[1.0; 4]),
+            tensor::from_f32_as_f16("scale", &[], &[0.5]),
+        ];
+        let outputs = vec![value("third", DataType::F16, &[1, 4, 8, 8])];
+        let model = Sample { weights, ..Sample::new(&[1, 4, 8, 8], nodes, outputs) }.model();
+        let facts = GraphFacts::of(&model, false).unwrap();
+        assert_eq!((facts.quantized.count, facts.float_products.count), (2, 0));
+        assert_eq!((facts.quantized_depthwise.count, facts.halves.count), (1, 1), "{facts:?}");
+        assert!(
+            facts.quantized_depthwise.first.contains("first") && facts.halves.first.contains("second"),
+            "{facts:?}"
+        );
     }
 
     #[test]

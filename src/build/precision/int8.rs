@@ -62,7 +62,7 @@ pub(super) fn rewrite(
         if quantised.contains(&position) {
             writer.weight(&mut node, &mut done)?;
         }
-        writer.inputs(&mut node, quantised.contains(&position));
+        writer.inputs(&mut node, quantised.contains(&position) || placement.head.contains(&position));
         let outputs = node.output.clone();
         done.push(node);
         for output in &outputs {
@@ -91,13 +91,13 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     /// Lets `node` read the dequantised form of its inputs where it can make use of 8 bits.
-    fn inputs(&self, node: &mut NodeProto, quantised: bool) {
+    fn inputs(&self, node: &mut NodeProto, reads_stored: bool) {
         let group_of = &self.placement.group_of;
         let passing = passes(node)
             && node.output.iter().any(|output| group_of.contains_key(output))
             && data_inputs(node).all(|input| group_of.contains_key(input));
         let taken = match node.op_type.as_str() {
-            _ if quantised => 1,
+            _ if reads_stored => 1,
             _ if passing => node.input.len(),
             // A residual sum reads what its branch has stored anyway.
             "Add" => 2,

@@ -33,6 +33,8 @@ pub(super) struct Placement {
     pub(super) group_of: BTreeMap<String, usize>,
     /// Tensors whose ranges decide: those of each group that no passing operator makes.
     pub(super) sources: BTreeMap<String, usize>,
+    /// Positions of the head's output convolutions that read what is stored in 8 bits, and compute in more.
+    pub(super) head: BTreeSet<usize>,
 }
 
 impl Placement {
@@ -53,14 +55,66 @@ impl Placement {
             };
             placement.layers.push(Layer { position, name, operations: operations(node, index, shapes), float });
         }
-        let inputs: Vec<String> = placement
+        let mut stored: Vec<String> = placement
             .layers
             .iter()
             .filter(|layer| layer.float.is_none())
             .filter_map(|layer| index.graph().node.get(layer.position)?.input.first().cloned())
             .collect();
-        placement.group(inputs, index, shapes);
-        Ok(placement)
+        placement.group(stored.clone(), index, shapes);
+        loop {
+            let more = placement.stored_beside(rules, &tail, index, shapes);
+            if more.is_empty() {
+                return Ok(placement);
+            }
+            stored.extend(more);
+            placement.group(stored.clone(), index, shapes);
+        }
+    }
+
+    /// Tensors that are stored in 8 bits though no convolution in INT8 reads them, so that the one that makes them writes 8 bits
+    /// with its activation in one kernel: what a residual sum adds, and what the head's output convolutions read.
+    fn stored_beside(
+        &mut self,
+        rules: &Rules<'_>,
+        tail: &Tail,
+        index: &GraphIndex<'_>,
+        shapes: &Shapes,
+    ) -> BTreeSet<String> {
+        let is_open = |name: &&String| !self.group_of.contains_key(*name);
+        let can_be = |name: &String| shapes.fact(name).element == DataType::F32 && self.made_in_int8(name, index);
+        let mut more = BTreeSet::new();
+        let mut head = BTreeSet::new();
+        for (position, node) in index.graph().node.iter().enumerate() {
+            if rules.sums && node.op_type == "Add" && node.output.iter().any(|sum| self.group_of.contains_key(sum)) {
+                let open: Vec<&String> = node.input.iter().filter(is_open).collect();
+                if open.iter().all(|name| can_be(name)) {
+                    more.extend(open.into_iter().cloned());
+                }
+            }
+            if rules.head_inputs && node.op_type == "Conv" && tail.last_layers.contains(&position) {
+                let input = node.input.first().filter(|name| !is_open(name) || can_be(name));
+                head.extend(input.map(|_| position));
+                more.extend(input.filter(is_open).cloned());
+            }
+        }
+        self.head = head;
+        more
+    }
+
+    /// Whether a convolution in INT8 makes `name`, alone or with its activation.
+    fn made_in_int8(&self, name: &str, index: &GraphIndex<'_>) -> bool {
+        let is_int8 =
+            |position: usize| self.layers.iter().any(|layer| layer.position == position && layer.float.is_none());
+        let by_convolution = |name: &String| index.producer_position(name).is_some_and(is_int8);
+        let Some(producer) = index.producer(name) else { return false };
+        match producer.op_type.as_str() {
+            "Conv" => index.producer_position(name).is_some_and(is_int8),
+            "Mul" | "Relu" | "LeakyRelu" | "Clip" | "HardSwish" | "Mish" | "Gelu" | "Sigmoid" => {
+                producer.input.iter().any(by_convolution)
+            }
+            _ => false,
+        }
     }
 
     /// Share of the convolutions' arithmetic in INT8, 0..1.

@@ -18,6 +18,10 @@ pub(in crate::build) struct Rules<'a> {
     pub(in crate::build) few_channels: u32,
     /// Whether depthwise convolutions are in INT8.
     pub(in crate::build) depthwise: bool,
+    /// Whether a residual sum adds tensors that are both stored in 8 bits.
+    pub(in crate::build) sums: bool,
+    /// Whether the head's output convolutions read tensors that are stored in 8 bits.
+    pub(in crate::build) head_inputs: bool,
     /// Convolutions that stay out, by name or part.
     pub(in crate::build) keep: &'a [String],
 }
@@ -25,12 +29,22 @@ pub(in crate::build) struct Rules<'a> {
 impl<'a> Rules<'a> {
     /// The rules as `asked` for; `on_gpu` decides what was not asked. CPUs have no half arithmetic.
     pub(in crate::build) fn of(asked: &'a Int8Rules, on_gpu: bool) -> Rules<'a> {
-        let usual = Rules { half_rest: on_gpu, first: false, few_channels: 0, depthwise: true, keep: &asked.keep };
+        let usual = Rules {
+            half_rest: on_gpu,
+            first: false,
+            few_channels: 0,
+            depthwise: true,
+            sums: false,
+            head_inputs: false,
+            keep: &asked.keep,
+        };
         Rules {
             half_rest: asked.rest.map_or(usual.half_rest, |rest| rest == Rest::Half),
             first: asked.first.unwrap_or(usual.first),
             few_channels: asked.few_channels.unwrap_or(usual.few_channels),
             depthwise: asked.depthwise.unwrap_or(usual.depthwise),
+            sums: asked.sums.unwrap_or(usual.sums),
+            head_inputs: asked.head_inputs.unwrap_or(usual.head_inputs),
             ..usual
         }
     }

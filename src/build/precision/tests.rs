@@ -21,7 +21,14 @@ use std::collections::BTreeMap;
 /// What a recipe gets that says nothing, for a CPU.
 fn usual() -> Rules<'static> {
     static NOTHING: std::sync::LazyLock<Int8Rules> = std::sync::LazyLock::new(Int8Rules::default);
-    Rules { first: false, few_channels: 0, depthwise: true, ..Rules::of(&NOTHING, false) }
+    Rules {
+        first: false,
+        few_channels: 0,
+        depthwise: true,
+        sums: false,
+        head_inputs: false,
+        ..Rules::of(&NOTHING, false)
+    }
 }
 
 fn conv(name: &str, input: &str, output: &str) -> NodeProto {
@@ -400,4 +407,56 @@ fn a_pattern_that_means_nothing_is_a_usage_error_with_the_closest() {
         let text = error.to_string();
         assert!(text.contains(&format!("`{typed}`")) && text.contains(&format!("closest is `{closest}`")), "{text}");
     }
+}
+
+fn inputs_of<'a>(model: &'a Model, name: &str) -> &'a [String] {
+    &model.graph().node.iter().find(|node| node.name == name).unwrap().input
+}
+
+/// The convolution of a branch writes 8 bits, and the sum reads 8 bits on both sides; where the branch is kept, the sum is as it was.
+#[test]
+fn residual_sums_read_8_bits_on_both_sides_when_asked() {
+    let model = network();
+    let shapes = shapes::infer(&model).unwrap();
+    let keep = ["body".to_owned()];
+    let rules = Rules { sums: true, ..usual() };
+    let build = |rules: &Rules<'_>| {
+        let mut ranges = ranges(&model);
+        ranges.insert("body_out".to_owned(), ActivationScale { largest: 1.0, cut: 1.0 });
+        build_int8(&model, &shapes, &ranges, &BTreeMap::new(), rules).unwrap()
+    };
+    let built = build(&rules);
+    assert_eq!(inputs_of(&built.model, "sum"), ["right_dequantized", "body_out_dequantized"]);
+    assert_eq!(built.placement.quantised(), 2);
+    let groups = &built.placement.group_of;
+    let alone = groups.values().filter(|group| **group == groups["body_out"]).count();
+    assert_eq!(alone, 1, "what is added keeps a scale of its own: {groups:?}");
+    assert_eq!(inputs_of(&build(&usual()).model, "sum"), ["right_dequantized", "body_out"]);
+    let kept = build(&Rules { keep: &keep, ..rules });
+    assert_eq!(inputs_of(&kept.model, "sum"), ["right", "body_out"]);
+    let exact = look(network(), "output0", CpuBackend::Rten);
+    let difference = largest_difference(&exact, &look(built.model, "output0", CpuBackend::Rten));
+    assert!(difference > 0.0 && difference < 0.5, "{difference}");
+}
+
+#[test]
+fn the_head_reads_8_bits_and_keeps_its_weights_when_asked() {
+    let model = network();
+    let shapes = shapes::infer(&model).unwrap();
+    let keep = ["neck".to_owned()];
+    let rules = Rules { head_inputs: true, ..usual() };
+    let build = |rules: &Rules<'_>| {
+        let mut ranges = ranges(&model);
+        ranges.insert("neck_out".to_owned(), ActivationScale { largest: 1.0, cut: 1.0 });
+        build_int8(&model, &shapes, &ranges, &BTreeMap::new(), rules).unwrap()
+    };
+    let built = build(&rules);
+    assert_eq!(inputs_of(&built.model, "last"), ["neck_out_dequantized", "last_weight"]);
+    assert_eq!(built.placement.quantised(), 2);
+    assert_eq!(inputs_of(&build(&Rules { keep: &keep, ..rules }).model, "last"), ["neck_out", "last_weight"]);
+    let mut mixed = built.model;
+    fp16::convert(&mut mixed, None, ElementType::F32).unwrap();
+    let inferred = shapes::infer(&mixed).unwrap();
+    assert!(inferred.unknown.is_empty());
+    assert_eq!(super::count(&mixed, &inferred)["int8"], 2);
 }

@@ -230,6 +230,12 @@ pub struct PrecisionFlags {
     /// Whether depthwise convolutions are INT8: yes or no [default: yes]
     #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
     pub int8_depthwise: Option<bool>,
+    /// Whether residual sums add what is stored in 8 bits on both sides: yes or no [default: no]
+    #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
+    pub int8_sums: Option<bool>,
+    /// Whether the head's output convolutions read what is stored in 8 bits: yes or no [default: no]
+    #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
+    pub int8_head_inputs: Option<bool>,
     /// Type of the converted graph's inputs and outputs: fp32 or fp16 [default: fp32]
     #[arg(long, value_name = "TYPE", value_parser = border)]
     pub io: Option<Border>,
