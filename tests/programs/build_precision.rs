@@ -243,6 +243,10 @@ fn int8_goes_where_the_rules_say() {
     assert_eq!((&found["int8"], &found["f16"]), (&2.into(), &1.into()), "{found}");
     assert!(decided.contains("what is not in INT8 computes in half") && !decided.contains("the picture itself"));
     bench.edge_build(&["verify", "x.edge"]).ends_with(0);
+    let (_, decided, _) = about(&[&cpu[..], &["--int8-first", "yes", "--int8-head-inputs", "yes"]].concat());
+    assert!(decided.contains("reads the picture in steps of 1/127"), "{decided}");
+    assert!(decided.contains("1 output convolutions of the head read 8 bits"), "{decided}");
+    bench.edge_build(&["verify", "x.edge"]).ends_with(0);
     let (found, decided, people) = about(&[&cpu[..], &["--int8-first", "yes", "--int8-keep", "second"]].concat());
     assert!(people.contains("building again: `recipe.int8`"), "the rules are part of the key: {people}");
     assert_eq!((&found["int8"], &found["f32"]), (&1.into(), &2.into()), "{found}");

@@ -437,6 +437,15 @@ fn describe(built: &Built, ranges: &BTreeMap<String, ActivationScale>, account: 
     for (reason, names) in by_reason {
         account.decided.push(format!("{} stay out of INT8 ({reason}): {}", names.len(), placement::some_names(&names)));
     }
+    if placement.group_of.keys().any(|name| built.written.graph().input.iter().any(|input| input.name == *name)) {
+        account.decided.push("the first convolution reads the picture in steps of 1/127".to_owned());
+    }
+    if !placement.sums.is_empty() {
+        account.decided.push(format!("{} residual sums add 8 bits on both sides", placement.sums.len()));
+    }
+    if !placement.head.is_empty() {
+        account.decided.push(format!("{} output convolutions of the head read 8 bits", placement.head.len()));
+    }
     if let Some(half) = &built.half {
         account.decided.push("what is not in INT8 computes in half precision".to_owned());
         describe_half(half, account);

@@ -35,6 +35,8 @@ pub(super) struct Placement {
     pub(super) sources: BTreeMap<String, usize>,
     /// Positions of the head's output convolutions that read what is stored in 8 bits, and compute in more.
     pub(super) head: BTreeSet<usize>,
+    /// Positions of the residual sums that read 8 bits on both sides by the rule for them.
+    pub(super) sums: BTreeSet<usize>,
 }
 
 impl Placement {
@@ -84,11 +86,12 @@ impl Placement {
         let is_open = |name: &&String| !self.group_of.contains_key(*name);
         let can_be = |name: &String| shapes.fact(name).element == DataType::F32 && self.made_in_int8(name, index);
         let mut more = BTreeSet::new();
-        let mut head = BTreeSet::new();
+        let (mut head, mut sums) = (BTreeSet::new(), BTreeSet::new());
         for (position, node) in index.graph().node.iter().enumerate() {
             if rules.sums && node.op_type == "Add" && node.output.iter().any(|sum| self.group_of.contains_key(sum)) {
                 let open: Vec<&String> = node.input.iter().filter(is_open).collect();
                 if open.iter().all(|name| can_be(name)) {
+                    sums.insert(position);
                     more.extend(open.into_iter().cloned());
                 }
             }
@@ -98,7 +101,7 @@ impl Placement {
                 more.extend(input.filter(is_open).cloned());
             }
         }
-        self.head = head;
+        (self.head, self.sums) = (head, sums);
         more
     }
 

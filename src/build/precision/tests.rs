@@ -431,9 +431,13 @@ fn residual_sums_read_8_bits_on_both_sides_when_asked() {
     let groups = &built.placement.group_of;
     let alone = groups.values().filter(|group| **group == groups["body_out"]).count();
     assert_eq!(alone, 1, "what is added keeps a scale of its own: {groups:?}");
-    assert_eq!(inputs_of(&build(&usual()).model, "sum"), ["right_dequantized", "body_out"]);
+    assert_eq!(built.placement.sums.len(), 1);
+    let without = build(&usual());
+    assert_eq!(inputs_of(&without.model, "sum"), ["right_dequantized", "body_out"]);
+    assert!(without.placement.sums.is_empty());
     let kept = build(&Rules { keep: &keep, ..rules });
     assert_eq!(inputs_of(&kept.model, "sum"), ["right", "body_out"]);
+    assert!(kept.placement.sums.is_empty());
     let exact = look(network(), "output0", CpuBackend::Rten);
     let difference = largest_difference(&exact, &look(built.model, "output0", CpuBackend::Rten));
     assert!(difference > 0.0 && difference < 0.5, "{difference}");
