@@ -32,6 +32,13 @@ labels = "$labels"
 limits = { map50 = 1.0, recall = 1.0, false_boxes = 1000.0 }
 END
 }
+# Every rule for where INT8 goes that is not the default.
+rules='[int8]
+first = true
+sums = true
+head_inputs = true
+few_channels = 32
+depthwise = false'
 
 quiet() { "$@" >"$work/said" 2>&1 || { cat "$work/said"; echo "check_graphs: failed: $*"; exit 1; }; }
 
@@ -43,10 +50,13 @@ score() {
 models=("$@")
 [ "${#models[@]}" -gt 0 ] || models=(pcb-yolov8n pcb-yolo11n pcb-yolo26n pcb-yolov10n)
 for model in "${models[@]}"; do
-  for kind in fp16 int8 int8-gpu; do
-    recipe "$shared/models/$model.onnx" "${kind%-gpu}" >"$work/recipe.toml"
+  kinds=(fp16 int8 int8-gpu)
+  [ "$model" != "${models[0]}" ] || kinds+=(int8-rules)
+  for kind in "${kinds[@]}"; do
+    recipe "$shared/models/$model.onnx" "${kind%-*}" >"$work/recipe.toml"
+    [ "$kind" != int8-rules ] || printf '%s\n' "$rules" >>"$work/recipe.toml"
     target=(--target cpu)
-    [ "$kind" != int8-gpu ] || target=(--target h200 --flavour trt10 --portable)
+    [ "$kind" = "${kind%-*}" ] || target=(--target h200 --flavour trt10 --portable)
     quiet "$build" "$work/recipe.toml" "${target[@]}" -o "$work/made.edge"
     unzip -qo "$work/made.edge" model.onnx -d "$work"
     echo "$model $kind: $("$python" - "$work/model.onnx" <<'END'

@@ -84,7 +84,7 @@ impl Placement {
         shapes: &Shapes,
     ) -> BTreeSet<String> {
         let is_open = |name: &&String| !self.group_of.contains_key(*name);
-        let can_be = |name: &String| shapes.fact(name).element == DataType::F32 && self.made_in_int8(name, index);
+        let can_be = |name: &String| shapes.fact(name).element == DataType::F32 && self.activation_of_int8(name, index);
         let mut more = BTreeSet::new();
         let (mut head, mut sums) = (BTreeSet::new(), BTreeSet::new());
         for (position, node) in index.graph().node.iter().enumerate() {
@@ -105,19 +105,15 @@ impl Placement {
         more
     }
 
-    /// Whether a convolution in INT8 makes `name`, alone or with its activation.
-    fn made_in_int8(&self, name: &str, index: &GraphIndex<'_>) -> bool {
+    /// Whether `name` is the activation of a convolution in INT8. A convolution without one can be joined with the sum itself.
+    fn activation_of_int8(&self, name: &str, index: &GraphIndex<'_>) -> bool {
         let is_int8 =
             |position: usize| self.layers.iter().any(|layer| layer.position == position && layer.float.is_none());
         let by_convolution = |name: &String| index.producer_position(name).is_some_and(is_int8);
-        let Some(producer) = index.producer(name) else { return false };
-        match producer.op_type.as_str() {
-            "Conv" => index.producer_position(name).is_some_and(is_int8),
-            "Mul" | "Relu" | "LeakyRelu" | "Clip" | "HardSwish" | "Mish" | "Gelu" | "Sigmoid" => {
-                producer.input.iter().any(by_convolution)
-            }
-            _ => false,
-        }
+        let activations = ["Mul", "Relu", "LeakyRelu", "Clip", "HardSwish", "Mish", "Gelu", "Sigmoid"];
+        index.producer(name).is_some_and(|producer| {
+            activations.contains(&producer.op_type.as_str()) && producer.input.iter().any(by_convolution)
+        })
     }
 
     /// Share of the convolutions' arithmetic in INT8, 0..1.

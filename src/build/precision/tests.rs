@@ -409,6 +409,17 @@ fn a_pattern_that_means_nothing_is_a_usage_error_with_the_closest() {
     }
 }
 
+/// [`network`] with a ReLU behind the convolution `name`, whose output keeps its name.
+fn activated(name: &str) -> Model {
+    let mut model = network();
+    let graph = model.graph_mut();
+    let at = graph.node.iter().position(|node| node.name == name).unwrap();
+    let raw = format!("{name}_raw");
+    let out = std::mem::replace(&mut graph.node[at].output[0], raw.clone());
+    graph.node.insert(at + 1, make::node("Relu", &format!("{name}_act"), &[&raw], &[&out], vec![]));
+    model
+}
+
 fn inputs_of<'a>(model: &'a Model, name: &str) -> &'a [String] {
     &model.graph().node.iter().find(|node| node.name == name).unwrap().input
 }
@@ -416,7 +427,7 @@ fn inputs_of<'a>(model: &'a Model, name: &str) -> &'a [String] {
 /// The convolution of a branch writes 8 bits, and the sum reads 8 bits on both sides; where the branch is kept, the sum is as it was.
 #[test]
 fn residual_sums_read_8_bits_on_both_sides_when_asked() {
-    let model = network();
+    let model = activated("body");
     let shapes = shapes::infer(&model).unwrap();
     let keep = ["body".to_owned()];
     let rules = Rules { sums: true, ..usual() };
@@ -438,14 +449,19 @@ fn residual_sums_read_8_bits_on_both_sides_when_asked() {
     let kept = build(&Rules { keep: &keep, ..rules });
     assert_eq!(inputs_of(&kept.model, "sum"), ["right", "body_out"]);
     assert!(kept.placement.sums.is_empty());
-    let exact = look(network(), "output0", CpuBackend::Rten);
+    let exact = look(activated("body"), "output0", CpuBackend::Rten);
     let difference = largest_difference(&exact, &look(built.model, "output0", CpuBackend::Rten));
     assert!(difference > 0.0 && difference < 0.5, "{difference}");
+
+    // Without an activation TensorRT joins the convolution with the sum: attention ends so.
+    let bare = network();
+    let built = build_int8(&bare, &shapes::infer(&bare).unwrap(), &ranges(&bare), &BTreeMap::new(), &rules).unwrap();
+    assert_eq!(inputs_of(&built.model, "sum"), ["right_dequantized", "body_out"]);
 }
 
 #[test]
 fn the_head_reads_8_bits_and_keeps_its_weights_when_asked() {
-    let model = network();
+    let model = activated("neck");
     let shapes = shapes::infer(&model).unwrap();
     let keep = ["neck".to_owned()];
     let rules = Rules { head_inputs: true, ..usual() };
