@@ -62,7 +62,7 @@ pub(super) fn rewrite(
         if quantised.contains(&position) {
             writer.weight(&mut node, &mut done)?;
         }
-        writer.inputs(&mut node, quantised.contains(&position) || placement.head.contains(&position));
+        writer.inputs(&mut node, quantised.contains(&position) || placement.readers.contains(&position));
         let outputs = node.output.clone();
         done.push(node);
         for output in &outputs {

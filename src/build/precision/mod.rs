@@ -443,8 +443,8 @@ fn describe(built: &Built, ranges: &BTreeMap<String, ActivationScale>, account: 
     if !placement.sums.is_empty() {
         account.decided.push(format!("{} residual sums add 8 bits on both sides", placement.sums.len()));
     }
-    if !placement.head.is_empty() {
-        account.decided.push(format!("{} output convolutions of the head read 8 bits", placement.head.len()));
+    if !placement.readers.is_empty() {
+        account.decided.push(format!("{} convolutions out of INT8 read 8 bits", placement.readers.len()));
     }
     if let Some(half) = &built.half {
         account.decided.push("what is not in INT8 computes in half precision".to_owned());

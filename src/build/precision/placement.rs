@@ -22,6 +22,8 @@ pub(super) struct Layer {
     pub(super) operations: u64,
     /// Why it stays in float; `None` for INT8.
     pub(super) float: Option<String>,
+    /// Whether its kind keeps it out of INT8, not its accuracy: depthwise, few channels.
+    pub(super) unsuited: bool,
 }
 
 /// The plan for one graph.
@@ -33,8 +35,8 @@ pub(super) struct Placement {
     pub(super) group_of: BTreeMap<String, usize>,
     /// Tensors whose ranges decide: those of each group that no passing operator makes.
     pub(super) sources: BTreeMap<String, usize>,
-    /// Positions of the head's output convolutions that read what is stored in 8 bits, and compute in more.
-    pub(super) head: BTreeSet<usize>,
+    /// Positions of the convolutions out of INT8 that read what is stored in 8 bits by a rule.
+    pub(super) readers: BTreeSet<usize>,
     /// Positions of the residual sums that read 8 bits on both sides by the rule for them.
     pub(super) sums: BTreeSet<usize>,
 }
@@ -55,7 +57,14 @@ impl Placement {
                 Some(reason) => Some(reason.clone()),
                 None => float_reason(position, node, &tail, index, shapes, rules)?,
             };
-            placement.layers.push(Layer { position, name, operations: operations(node, index, shapes), float });
+            let unsuited = float.is_some() && float == rules.unsuited(node, &weight_sizes(node, index))?;
+            placement.layers.push(Layer {
+                position,
+                name,
+                operations: operations(node, index, shapes),
+                float,
+                unsuited,
+            });
         }
         let mut stored: Vec<String> = placement
             .layers
@@ -75,7 +84,8 @@ impl Placement {
     }
 
     /// Tensors that are stored in 8 bits though no convolution in INT8 reads them, so that the one that makes them writes 8 bits
-    /// with its activation in one kernel: what a residual sum adds, and what the head's output convolutions read.
+    /// with its activation in one kernel: what a residual sum adds, what the head's output convolutions read, and what those read whose
+    /// kind keeps them out.
     fn stored_beside(
         &mut self,
         rules: &Rules<'_>,
@@ -86,7 +96,7 @@ impl Placement {
         let is_open = |name: &&String| !self.group_of.contains_key(*name);
         let can_be = |name: &String| shapes.fact(name).element == DataType::F32 && self.activation_of_int8(name, index);
         let mut more = BTreeSet::new();
-        let (mut head, mut sums) = (BTreeSet::new(), BTreeSet::new());
+        let (mut readers, mut sums) = (BTreeSet::new(), BTreeSet::new());
         for (position, node) in index.graph().node.iter().enumerate() {
             if rules.sums && node.op_type == "Add" && node.output.iter().any(|sum| self.group_of.contains_key(sum)) {
                 let open: Vec<&String> = node.input.iter().filter(is_open).collect();
@@ -95,13 +105,14 @@ impl Placement {
                     more.extend(open.into_iter().cloned());
                 }
             }
-            if rules.head_inputs && node.op_type == "Conv" && tail.last_layers.contains(&position) {
+            let of_head = rules.head_inputs && node.op_type == "Conv" && tail.last_layers.contains(&position);
+            if of_head || self.layers.iter().any(|layer| layer.position == position && layer.unsuited) {
                 let input = node.input.first().filter(|name| !is_open(name) || can_be(name));
-                head.extend(input.map(|_| position));
+                readers.extend(input.map(|_| position));
                 more.extend(input.filter(is_open).cloned());
             }
         }
-        (self.head, self.sums) = (head, sums);
+        (self.readers, self.sums) = (readers, sums);
         more
     }
 
@@ -201,6 +212,11 @@ fn float_reason(
         return Ok(Some("its input is no float".to_owned()));
     }
     rules.reason(node, &weight.dims, index.producer(input).is_none())
+}
+
+fn weight_sizes(node: &NodeProto, index: &GraphIndex<'_>) -> Vec<i64> {
+    let weight = node.input.get(1).and_then(|name| index.initializer(name));
+    weight.map(|weight| weight.dims.clone()).unwrap_or_default()
 }
 
 /// Multiplications and additions of a heavy operator; 0 when a shape is unknown.

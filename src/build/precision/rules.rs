@@ -58,6 +58,11 @@ impl<'a> Rules<'a> {
         if reads_picture {
             return Ok((!self.first).then(|| "reads the picture itself".to_owned()));
         }
+        self.unsuited(node, sizes)
+    }
+
+    /// Why the kind of the convolution `node` with a weight of `sizes` is left out: TensorRT has no good kernel for it.
+    pub(super) fn unsuited(&self, node: &NodeProto, sizes: &[i64]) -> Result<Option<String>> {
         let groups = node::int_or(node, "group", 1)?.max(1);
         let &[outputs, inputs, ..] = sizes else { return Ok(None) };
         if groups > 1 && inputs == 1 {

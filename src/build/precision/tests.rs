@@ -480,3 +480,34 @@ fn the_head_reads_8_bits_and_keeps_its_weights_when_asked() {
     assert!(inferred.unknown.is_empty());
     assert_eq!(super::count(&mixed, &inferred)["int8"], 2);
 }
+
+/// One whose kind keeps it out reads 8 bits, so that the convolution before it writes them; one that is kept for accuracy does not.
+#[test]
+fn a_convolution_that_is_out_by_its_kind_reads_8_bits() {
+    // neck → activation → a depthwise one → last.
+    let mut model = activated("neck");
+    let graph = model.graph_mut();
+    let last = graph.node.iter().position(|node| node.name == "last").unwrap();
+    let mut deep = conv("deep", "neck_out", "deep_out");
+    deep.attribute.push(make::int("group", 4));
+    graph.node.insert(last, deep);
+    graph.node[last + 1].input[0] = "deep_out".to_owned();
+    graph.initializer.push(weight("deep", [4, 1, 1, 1]));
+    let shapes = shapes::infer(&model).unwrap();
+    let keep = ["deep".to_owned()];
+    let build = |rules: &Rules<'_>, kept: &[&str]| {
+        let mut ranges = ranges(&model);
+        ranges.insert("neck_out".to_owned(), ActivationScale { largest: 1.0, cut: 1.0 });
+        let kept = kept.iter().map(|name| ((*name).to_owned(), "test".to_owned())).collect();
+        build_int8(&model, &shapes, &ranges, &kept, rules).unwrap()
+    };
+    let depthwise = Rules { depthwise: false, ..usual() };
+    let built = build(&depthwise, &[]);
+    assert_eq!(inputs_of(&built.model, "deep"), ["neck_out_dequantized", "deep_weight"]);
+    assert_eq!((built.placement.quantised(), built.placement.readers.len()), (2, 1));
+    for (rules, kept) in [(Rules { keep: &keep, ..depthwise }, &[][..]), (depthwise, &["deep"]), (depthwise, &["neck"])]
+    {
+        assert_eq!(inputs_of(&build(&rules, kept).model, "deep"), ["neck_out", "deep_weight"], "{rules:?} {kept:?}");
+    }
+    assert_eq!(inputs_of(&build(&usual(), &[]).model, "deep")[1], "deep_weight_dequantized");
+}
