@@ -135,7 +135,11 @@ pub fn known(flavour: Flavour, version: Version, capability: u32, graph: &GraphF
              build and older ones answer all zero without an error",
             several(&graph.float_products, "FP32 matrix product")
         ),
-        "export the model in FP16 (yolo11, yolo12 and yolo26 hold attention), take yolov8, or build for `trt10`",
+        if graph.quantized.count > 0 {
+            "build the bundle again with `--int8-rest half` (yolo11, yolo12 and yolo26 hold attention), take yolov8, or build for `trt10`"
+        } else {
+            "export the model in FP16 (yolo11, yolo12 and yolo26 hold attention), take yolov8, or build for `trt10`"
+        },
         true,
         "FP32 GEMM is not supported",
     );
@@ -276,6 +280,9 @@ mod tests {
         assert_eq!(verdict(Flavour::Rtx, "1.7.1", 86, &attention), (0, false));
         assert_eq!(verdict(Flavour::Trt10, "10.7.0", 75, &attention), (0, false));
         assert_eq!(verdict(Flavour::Rtx, "1.7.1", 75, &graph()), (0, false));
+        let in_int8 = GraphFacts { quantized: occurs(8), ..attention.clone() };
+        let error = refuse_fatal(&known(Flavour::Rtx, version("1.7.1"), 75, &in_int8)).unwrap_err();
+        assert!(error.hint_text().unwrap().contains("--int8-rest half"), "{error}");
         let all = GraphFacts { bfloat16: occurs(1), volume_convolutions: occurs(1), ..attention };
         assert_eq!(verdict(Flavour::Rtx, "1.7.1", 75, &all), (3, true));
         let error = refuse_fatal(&known(Flavour::Rtx, version("1.7.1"), 75, &all)).unwrap_err().to_string();
