@@ -47,7 +47,7 @@ def main():
     odd = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, odd)
     split(work, images, odd)
-    print("| model | precision | pictures | mAP50 | mAP50-95 | found | false boxes | arithmetic in INT8 | put back |")
+    print("| model | precision | pictures | mAP50 | mAP50-95 | found | false boxes | arithmetic in INT8 | stays out |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     missed = []
     for model in MODELS:
@@ -61,7 +61,7 @@ def main():
                 report = json.load(open(os.path.join(work, f"{model}.{kind}.report.json")))["conversion"]
             share = report.get("int8_share")
             reasons = [layer.get("because") or "" for layer in report.get("layers", [])]
-            back = dict.fromkeys(re.findall(r"put back: part `([^`]*)`", "\n".join(reasons)))
+            back = dict.fromkeys(re.findall(r"(?:put back|kept): part `([^`]*)`", "\n".join(reasons)))
             for which, found in (
                 ("all", score(os.path.join(work, name), labels, images, shared)),
                 ("odd", score(os.path.join(odd, name), labels, os.path.join(odd, "images"), shared)),

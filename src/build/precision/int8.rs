@@ -51,9 +51,9 @@ pub(super) fn rewrite(
         model.graph().initializer.iter().map(|weight| (weight.name.clone(), weight.clone())).collect();
     let mut writer = Writer { placement, weights, constants: Vec::new(), made: HashSet::new(), remarks: Vec::new() };
     for (&group, range) in ranges {
-        let name = group_name(group);
-        writer.constants.push(tensor::from_f32(&format!("{name}_scale"), &[], &[scale(range.cut)]));
-        writer.constants.push(tensor::from_i8(&format!("{name}_zero"), &[], &[0]));
+        let [name, zero] = group_constants(group);
+        writer.constants.push(tensor::from_f32(&name, &[], &[scale(range.cut)]));
+        writer.constants.push(tensor::from_i8(&zero, &[], &[0]));
     }
     let nodes = std::mem::take(&mut model.graph_mut().node);
     let mut done = Vec::with_capacity(nodes.len() * 2);
@@ -77,8 +77,9 @@ pub(super) fn rewrite(
     Ok(remarks)
 }
 
-fn group_name(group: usize) -> String {
-    format!("int8_group{group}")
+/// Names of the scale and the zero point of a group.
+pub(super) fn group_constants(group: usize) -> [String; 2] {
+    ["scale", "zero"].map(|part| format!("int8_group{group}_{part}"))
 }
 
 struct Writer<'a> {
@@ -115,9 +116,8 @@ impl Writer<'_> {
     /// The Q/DQ pair behind tensor `name`.
     fn pair(&self, name: &str, nodes: &mut Vec<NodeProto>) {
         let Some(&group) = self.placement.group_of.get(name) else { return };
-        let group = group_name(group);
+        let [scale, zero] = group_constants(group);
         let (quantized, dequantized) = (format!("{name}_quantized"), format!("{name}_dequantized"));
-        let (scale, zero) = (format!("{group}_scale"), format!("{group}_zero"));
         nodes.push(make::node("QuantizeLinear", &quantized, &[name, &scale, &zero], &[&quantized], Vec::new()));
         nodes.push(make::node(
             "DequantizeLinear",

@@ -6,6 +6,7 @@
 //!                                              └ put layers back ┘ fails
 //! ```
 
+mod bias;
 mod found;
 mod fp16;
 mod int8;
@@ -14,6 +15,7 @@ mod placement;
 mod repair;
 mod rules;
 mod scales;
+mod sensitivity;
 mod tail;
 pub(in crate::build) mod usable;
 
@@ -38,6 +40,7 @@ use observe::Observation;
 use placement::Placement;
 use scales::cut;
 use serde::Serialize;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use usable::Usable;
 
@@ -336,7 +339,15 @@ fn to_int8(
         }
         false => None,
     };
-    let plan = repair::Plan { task, model, shapes, ranges: &ranges, seen: seen.as_ref(), calibration: &pictures };
+    let plan = repair::Plan {
+        task,
+        model,
+        shapes,
+        ranges: &ranges,
+        seen: seen.as_ref(),
+        calibration: &pictures,
+        means: RefCell::default(),
+    };
     let (built, verdict, steps) = repair::until_it_passes(&plan, gate, watcher)?;
     let mut account = Account {
         precision: "int8".to_owned(),
@@ -374,16 +385,22 @@ struct Built {
     bytes: Vec<u8>,
     placement: Placement,
     remarks: Vec<String>,
+    corrected: bias::Corrected,
     /// What the rest computes in; `None` for float.
     half: Option<fp16::Fp16>,
 }
 
 impl Built {
     /// Turns the rest of `quantised` into half where the task asks for it.
-    fn of(quantised: Quantised, task: Task<'_>, seen: Option<&fp16::Ranges>) -> Result<Built> {
+    fn of(
+        quantised: Quantised,
+        corrected: bias::Corrected,
+        task: Task<'_>,
+        seen: Option<&fp16::Ranges>,
+    ) -> Result<Built> {
         let Quantised { mut model, placement, remarks } = quantised;
         let half = if task.rules.half_rest { Some(fp16::convert(&mut model, seen, task.io)?) } else { None };
-        Ok(Built { bytes: model.to_bytes()?, written: model, placement, remarks, half })
+        Ok(Built { bytes: model.to_bytes()?, written: model, placement, remarks, corrected, half })
     }
 }
 
@@ -452,6 +469,7 @@ fn describe(built: &Built, ranges: &BTreeMap<String, ActivationScale>, account: 
     } else {
         account.decided.push("what is not in INT8 computes in float".to_owned());
     }
+    account.decided.extend(built.corrected.sentences());
     account.decided.extend(built.remarks.iter().cloned());
     account.ranges = ranges
         .iter()

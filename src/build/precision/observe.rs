@@ -96,7 +96,7 @@ impl Observation<'_> {
         watcher: &mut dyn Watcher,
     ) -> Result<BTreeMap<String, Histogram>> {
         let mut histograms: BTreeMap<String, Histogram> = BTreeMap::new();
-        self.each(names, watcher, &mut |tensor, values| {
+        self.each("ranges", names, watcher, &mut |tensor, values| {
             if !histograms.contains_key(tensor) {
                 histograms.insert(tensor.to_owned(), Histogram::default());
             }
@@ -110,7 +110,7 @@ impl Observation<'_> {
     /// The largest magnitude of the tensors `names`.
     pub(super) fn ranges(&self, names: &[String], watcher: &mut dyn Watcher) -> Result<Ranges> {
         let mut ranges = Ranges::new();
-        self.each(names, watcher, &mut |tensor, values| {
+        self.each("ranges", names, watcher, &mut |tensor, values| {
             let mut largest = 0.0_f32;
             for &value in values {
                 let magnitude = if value.is_nan() { f32::INFINITY } else { value.abs() };
@@ -122,8 +122,8 @@ impl Observation<'_> {
         Ok(ranges)
     }
 
-    /// The values of the tensors `names` one after the other, for each picture.
-    pub(super) fn values(&self, names: &[String]) -> Result<Vec<Vec<f32>>> {
+    /// The values of each of the tensors `names`, for each picture.
+    pub(super) fn values(&self, names: &[String]) -> Result<Vec<Vec<Vec<f32>>>> {
         let mut probe = Probe::open(self.model.clone(), names, self.input, self.layout, self.options)?;
         let mut all = Vec::with_capacity(self.pictures.len());
         for at in 0..self.pictures.len() {
@@ -132,7 +132,7 @@ impl Observation<'_> {
             probe.run(&picture, &mut |tensors: &[RawTensor<'_>]| {
                 for tensor in tensors {
                     if let Elements::F32(part) = tensor.elements {
-                        values.extend_from_slice(part);
+                        values.push(part.to_vec());
                     }
                 }
                 Ok(())
@@ -142,7 +142,14 @@ impl Observation<'_> {
         Ok(all)
     }
 
-    fn each(&self, names: &[String], watcher: &mut dyn Watcher, visit: &mut dyn FnMut(&str, &[f32])) -> Result<()> {
+    /// Shows the values of the tensors `names`, batch by batch; `what` is what the watcher is told.
+    pub(super) fn each(
+        &self,
+        what: &str,
+        names: &[String],
+        watcher: &mut dyn Watcher,
+        visit: &mut dyn FnMut(&str, &[f32]),
+    ) -> Result<()> {
         let groups = self.groups(names);
         let total = count(groups.len() * self.pictures.len());
         let mut done = 0;
@@ -161,7 +168,7 @@ impl Observation<'_> {
                     Ok(())
                 })?;
                 done += count(pictures.len());
-                watcher.step("ranges", done, total);
+                watcher.step(what, done, total);
             }
         }
         Ok(())
@@ -238,7 +245,7 @@ mod tests {
             assert_eq!(dark, 0, "batch {batch}: values that no picture gives");
             let values = observation.values(&["seen".to_owned()]).unwrap();
             assert_eq!(values.len(), 3);
-            assert!(values.iter().all(|values| values.iter().all(|&value| value > 0.7)), "batch {batch}");
+            assert!(values.iter().flatten().all(|values| values.iter().all(|&value| value > 0.7)), "batch {batch}");
         }
     }
 

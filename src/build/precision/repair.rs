@@ -1,19 +1,18 @@
 //! INT8 that fails the gate: which layers do harm, and putting them back into float, the worst first, until it passes.
 
 use super::fp16::Ranges;
-use super::{ActivationScale, Built, Observation, Quantised, Task, Verdict, build_int8};
+use super::sensitivity::{Part, Sensitivity};
+use super::{ActivationScale, Built, Quantised, Task, Verdict, bias, build_int8};
 use crate::build::gate::{Gate, Judged};
 use crate::build::watcher::Watcher;
 use crate::error::Result;
 use crate::onnx::Model;
 use crate::onnx::shapes::Shapes;
-use crate::units::{count, length};
 use serde::Serialize;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Calibration pictures on which the harm of a part is measured.
-const PICTURES: usize = 8;
 /// Most tries of the whole gate.
 const MOST_STEPS: usize = 6;
 /// Most further tries after one that passed, for parts that need not stay in float.
@@ -52,10 +51,12 @@ pub(super) struct Plan<'a> {
     /// Largest magnitudes of all tensors, where the rest becomes half.
     pub(super) seen: Option<&'a Ranges>,
     pub(super) calibration: &'a super::Usable,
+    /// What was measured for the correction of biases.
+    pub(super) means: RefCell<bias::Means>,
 }
 
 /// Layers that stay in float, each with why.
-type Kept = BTreeMap<String, String>;
+pub(super) type Kept = BTreeMap<String, String>;
 
 /// Builds and judges; while the gate fails, puts the worst parts back into float; of the parts that made it pass, takes back into INT8
 /// those that it passes without.
@@ -64,16 +65,18 @@ pub(super) fn until_it_passes(
     gate: Option<Gate<'_>>,
     watcher: &mut dyn Watcher,
 ) -> Result<(Built, Option<Verdict>, Vec<Step>)> {
-    let Some(gate) = gate else { return Ok((plan.build(&Kept::new())?, None, Vec::new())) };
+    let mut sensitivity = Sensitivity::of(plan)?;
+    let mut kept = sensitivity.dear_for_little(watcher)?;
+    let Some(gate) = gate else { return Ok((plan.build(&kept, watcher)?, None, Vec::new())) };
     let mut tries = Tries { plan, gate, steps: Vec::new(), start: Instant::now() };
-    let (mut before, mut kept) = (Kept::new(), Kept::new());
+    let mut before = Kept::new();
     let mut found = tries.judge(&kept, Change::default(), watcher)?;
     let mut ranking: Option<Vec<Part>> = None;
     let mut group: Vec<Part> = Vec::new();
     while !found.passed() && tries.may_go_on(MOST_STEPS) {
         let parts = match &mut ranking {
             Some(parts) => parts,
-            None => ranking.insert(plan.rank(&found.built, watcher)?),
+            None => ranking.insert(sensitivity.rank(&kept, watcher)?),
         };
         // One part first, then more at a time: every try of the gate costs minutes.
         group = parts.drain(..parts.len().min(1 << (tries.steps.len() - 1).min(3))).collect();
@@ -125,7 +128,7 @@ impl Tries<'_> {
     }
 
     fn judge(&mut self, kept: &Kept, change: Change, watcher: &mut dyn Watcher) -> Result<Tried> {
-        let built = self.plan.build(kept)?;
+        let built = self.plan.build(kept, watcher)?;
         let judged = self.gate.judge(&built.bytes, built.half.is_some(), watcher)?;
         let figures = &judged.result.candidate;
         let share = built.placement.share();
@@ -194,7 +197,7 @@ fn names(parts: &[Part]) -> Vec<String> {
 fn with(kept: &Kept, parts: &[Part]) -> Kept {
     let mut kept = kept.clone();
     for part in parts {
-        let reason = format!("put back: part `{}` moved answers by {:.4} alone", part.name, part.harm);
+        let reason = format!("put back: part `{}` moved answers by {:.4} alone", part.name, part.harm());
         kept.extend(part.layers.iter().map(|layer| (layer.clone(), reason.clone())));
     }
     kept
@@ -213,109 +216,24 @@ fn say_step(steps: &[Step], watcher: &mut dyn Watcher) {
     }
 }
 
-/// Layers that are put back together: one module of the network.
-struct Part {
-    name: String,
-    layers: Vec<String>,
-    /// Relative error of the outputs when this part alone is in INT8.
-    harm: f64,
-}
-
-impl Plan<'_> {
-    fn build(&self, kept: &BTreeMap<String, String>) -> Result<Built> {
-        Built::of(self.quantise(kept)?, self.task, self.seen)
+impl<'a> Plan<'a> {
+    fn build(&self, kept: &Kept, watcher: &mut dyn Watcher) -> Result<Built> {
+        let mut quantised = self.quantise(kept)?;
+        let pictures = self.calibration.thinned(bias::PICTURES);
+        let observation = super::observation(self.task, self.model, self.shapes, &pictures);
+        let Quantised { model, placement, .. } = &mut quantised;
+        let corrected = self.means.borrow_mut().correct(model, placement, &observation, watcher)?;
+        Built::of(quantised, corrected, self.task, self.seen)
     }
 
-    fn quantise(&self, kept: &BTreeMap<String, String>) -> Result<Quantised> {
+    pub(super) fn quantise(&self, kept: &Kept) -> Result<Quantised> {
         build_int8(self.model, self.shapes, self.ranges, kept, &self.task.rules)
     }
-
-    /// The parts by the harm that each does alone, the worst first.
-    fn rank(&self, built: &Built, watcher: &mut dyn Watcher) -> Result<Vec<Part>> {
-        let quantised: Vec<&str> = built
-            .placement
-            .layers
-            .iter()
-            .filter(|layer| layer.float.is_none())
-            .map(|layer| layer.name.as_str())
-            .collect();
-        let mut parts: Vec<Part> = Vec::new();
-        for layer in &quantised {
-            let name = part_of(layer);
-            match parts.iter_mut().find(|part| part.name == name) {
-                Some(part) => part.layers.push((*layer).to_owned()),
-                None => parts.push(Part { name, layers: vec![(*layer).to_owned()], harm: 0.0 }),
-            }
-        }
-        let original = self.outputs(self.model)?;
-        let total = count(parts.len());
-        for (part, done) in parts.iter_mut().zip(1..) {
-            watcher.check_stop()?;
-            let others = quantised.iter().filter(|layer| !part.layers.iter().any(|own| own == *layer));
-            let kept = others.map(|layer| ((*layer).to_owned(), String::new())).collect();
-            let alone = self.quantise(&kept)?;
-            part.harm = relative_error(&original, &self.outputs(&alone.model)?);
-            log::info!("sensitivity: {done} of {total} parts");
-        }
-        watcher.say(&format!(
-            "sensitivity: {total} parts measured on {} pictures",
-            self.calibration.thinned(PICTURES).len()
-        ));
-        parts.sort_by(|one, other| other.harm.total_cmp(&one.harm));
-        Ok(parts)
-    }
-
-    /// What the last convolutions give: box distributions and class scores before the sigmoid, picture by picture.
-    fn outputs(&self, model: &Model) -> Result<Vec<Vec<f32>>> {
-        let index = crate::onnx::index::GraphIndex::new(self.model.graph());
-        let tail = super::tail::Tail::of(&index)?;
-        let mut positions: Vec<usize> = tail.last_layers.into_iter().collect();
-        positions.sort_unstable();
-        let names: Vec<String> = positions
-            .into_iter()
-            .filter_map(|position| self.model.graph().node.get(position)?.output.first().cloned())
-            .collect();
-        let pictures = self.calibration.thinned(PICTURES);
-        let observation =
-            Observation { model, pictures: &pictures, ..super::observation(self.task, model, self.shapes, &pictures) };
-        observation.values(&names)
-    }
-}
-
-/// The module a layer belongs to, by its name: `/model.22/cv3.1/cv3.1.0/conv/Conv` → `model.22/cv3.1`, `/model.4/cv1/conv/Conv` →
-/// `model.4`; the layer itself where names say nothing.
-fn part_of(layer: &str) -> String {
-    let mut steps = layer.split('/').filter(|step| !step.is_empty());
-    match (steps.next(), steps.next(), steps.next(), steps.next()) {
-        (Some(module), Some(branch), Some(_), Some(_)) if branch.contains('.') => format!("{module}/{branch}"),
-        (Some(module), Some(_), ..) => module.to_owned(),
-        _ => layer.to_owned(),
-    }
-}
-
-/// Root of squared difference over squared values, mean over pictures.
-fn relative_error(original: &[Vec<f32>], other: &[Vec<f32>]) -> f64 {
-    let one = |(original, other): (&Vec<f32>, &Vec<f32>)| {
-        let mut sums = (0.0_f64, 0.0_f64);
-        for (&exact, &found) in original.iter().zip(other) {
-            sums.0 += (f64::from(found) - f64::from(exact)).powi(2);
-            sums.1 += f64::from(exact).powi(2);
-        }
-        if sums.1 > 0.0 { (sums.0 / sums.1).sqrt() } else { 0.0 }
-    };
-    original.iter().zip(other).map(one).sum::<f64>() / length(original.len().max(1))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn parts_follow_the_names_of_exports() {
-        assert_eq!(part_of("/model.4/cv1/conv/Conv"), "model.4");
-        assert_eq!(part_of("/model.22/cv3.1/cv3.1.0/conv/Conv"), "model.22/cv3.1");
-        assert_eq!(part_of("Conv_17"), "Conv_17");
-    }
 
     #[test]
     fn the_fewest_parts_are_found_by_halving() {
@@ -331,12 +249,5 @@ mod tests {
             }
         }
         assert_eq!(fewest(4, |_| Ok(None)).unwrap(), 4, "out of time: what passed stays");
-    }
-
-    #[test]
-    fn errors_are_relative() {
-        let close = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found}");
-        close(relative_error(&[vec![3.0, 4.0]], &[vec![3.0, 4.0]]), 0.0);
-        close(relative_error(&[vec![3.0, 4.0]], &[vec![3.0, 3.0]]), 0.2);
     }
 }
