@@ -54,8 +54,6 @@ fn one_folder_is_split_and_the_gate_is_in_the_bundle() {
         let found = value(inspected.data.as_bytes(), "/manifest/precision/found");
         let name = if precision == "--int8" { "int8" } else { "f16" };
         assert!(found[name].as_u64().unwrap() >= 1, "{found}");
-        let decided = value(inspected.data.as_bytes(), "/manifest/decided").to_string();
-        assert_eq!(decided.contains("have a corrected bias"), precision == "--int8", "{decided}");
         let page = String::from_utf8(bench.read("x.report.html")).unwrap();
         assert!(page.contains("passed") && !page.contains("http"), "the page needs no other file");
         assert_eq!(value(&bench.read("x.report.json"), "/written"), true);

@@ -78,7 +78,7 @@ pub(super) fn rewrite(
 }
 
 /// Names of the scale and the zero point of a group.
-pub(super) fn group_constants(group: usize) -> [String; 2] {
+fn group_constants(group: usize) -> [String; 2] {
     ["scale", "zero"].map(|part| format!("int8_group{group}_{part}"))
 }
 

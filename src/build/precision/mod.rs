@@ -40,7 +40,6 @@ use observe::Observation;
 use placement::Placement;
 use scales::cut;
 use serde::Serialize;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use usable::Usable;
 
@@ -339,15 +338,7 @@ fn to_int8(
         }
         false => None,
     };
-    let plan = repair::Plan {
-        task,
-        model,
-        shapes,
-        ranges: &ranges,
-        seen: seen.as_ref(),
-        calibration: &pictures,
-        means: RefCell::default(),
-    };
+    let plan = repair::Plan { task, model, shapes, ranges: &ranges, seen: seen.as_ref(), calibration: &pictures };
     let (built, verdict, steps) = repair::until_it_passes(&plan, gate, watcher)?;
     let mut account = Account {
         precision: "int8".to_owned(),

@@ -78,6 +78,15 @@ impl Histogram {
     }
 }
 
+/// One tensor of two networks that saw the same pictures.
+pub(super) struct Beside<'a> {
+    pub(super) name: &'a str,
+    /// Pictures in it.
+    pub(super) places: usize,
+    pub(super) exact: &'a [f32],
+    pub(super) found: &'a [f32],
+}
+
 /// What to look at, and with what.
 pub(super) struct Observation<'a> {
     pub(super) model: &'a Model,
@@ -96,7 +105,7 @@ impl Observation<'_> {
         watcher: &mut dyn Watcher,
     ) -> Result<BTreeMap<String, Histogram>> {
         let mut histograms: BTreeMap<String, Histogram> = BTreeMap::new();
-        self.each("ranges", names, watcher, &mut |tensor, values| {
+        self.each(names, watcher, &mut |tensor, values| {
             if !histograms.contains_key(tensor) {
                 histograms.insert(tensor.to_owned(), Histogram::default());
             }
@@ -110,7 +119,7 @@ impl Observation<'_> {
     /// The largest magnitude of the tensors `names`.
     pub(super) fn ranges(&self, names: &[String], watcher: &mut dyn Watcher) -> Result<Ranges> {
         let mut ranges = Ranges::new();
-        self.each("ranges", names, watcher, &mut |tensor, values| {
+        self.each(names, watcher, &mut |tensor, values| {
             let mut largest = 0.0_f32;
             for &value in values {
                 let magnitude = if value.is_nan() { f32::INFINITY } else { value.abs() };
@@ -142,14 +151,7 @@ impl Observation<'_> {
         Ok(all)
     }
 
-    /// Shows the values of the tensors `names`, batch by batch; `what` is what the watcher is told.
-    pub(super) fn each(
-        &self,
-        what: &str,
-        names: &[String],
-        watcher: &mut dyn Watcher,
-        visit: &mut dyn FnMut(&str, &[f32]),
-    ) -> Result<()> {
+    fn each(&self, names: &[String], watcher: &mut dyn Watcher, visit: &mut dyn FnMut(&str, &[f32])) -> Result<()> {
         let groups = self.groups(names);
         let total = count(groups.len() * self.pictures.len());
         let mut done = 0;
@@ -168,8 +170,46 @@ impl Observation<'_> {
                     Ok(())
                 })?;
                 done += count(pictures.len());
-                watcher.step(what, done, total);
+                watcher.step("ranges", done, total);
             }
+        }
+        Ok(())
+    }
+
+    /// Shows the values of the tensors `names` of this model and of `other`, batch by batch.
+    pub(super) fn beside(
+        &self,
+        other: &Model,
+        what: &str,
+        names: &[String],
+        watcher: &mut dyn Watcher,
+        visit: &mut dyn FnMut(Beside<'_>),
+    ) -> Result<()> {
+        let open = |model: &Model| Probe::open(model.clone(), names, self.input, self.layout, self.options);
+        let (mut one, mut other) = (open(self.model)?, open(other)?);
+        let places = one.places();
+        for first in (0..self.pictures.len()).step_by(places) {
+            watcher.check_stop()?;
+            let last = (first + places).min(self.pictures.len());
+            let pictures = (first..last).map(|at| self.pictures.decode(at)).collect::<Result<Vec<_>>>()?;
+            let mut exact: BTreeMap<String, Vec<f32>> = BTreeMap::new();
+            one.run_all(&pictures, &mut |tensors: &[RawTensor<'_>]| {
+                for tensor in tensors {
+                    if let Elements::F32(values) = tensor.elements {
+                        exact.insert(tensor.name.to_owned(), values.to_vec());
+                    }
+                }
+                Ok(())
+            })?;
+            other.run_all(&pictures, &mut |tensors: &[RawTensor<'_>]| {
+                for tensor in tensors {
+                    if let (Elements::F32(found), Some(exact)) = (tensor.elements, exact.get(tensor.name)) {
+                        visit(Beside { name: tensor.name, places, exact, found });
+                    }
+                }
+                Ok(())
+            })?;
+            watcher.step(what, count(last), count(self.pictures.len()));
         }
         Ok(())
     }

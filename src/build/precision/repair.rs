@@ -9,7 +9,6 @@ use crate::error::Result;
 use crate::onnx::Model;
 use crate::onnx::shapes::Shapes;
 use serde::Serialize;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -51,8 +50,6 @@ pub(super) struct Plan<'a> {
     /// Largest magnitudes of all tensors, where the rest becomes half.
     pub(super) seen: Option<&'a Ranges>,
     pub(super) calibration: &'a super::Usable,
-    /// What was measured for the correction of biases.
-    pub(super) means: RefCell<bias::Means>,
 }
 
 /// Layers that stay in float, each with why.
@@ -221,8 +218,7 @@ impl<'a> Plan<'a> {
         let mut quantised = self.quantise(kept)?;
         let pictures = self.calibration.thinned(bias::PICTURES);
         let observation = super::observation(self.task, self.model, self.shapes, &pictures);
-        let Quantised { model, placement, .. } = &mut quantised;
-        let corrected = self.means.borrow_mut().correct(model, placement, &observation, watcher)?;
+        let corrected = bias::correct(&mut quantised.model, &observation, watcher)?;
         Built::of(quantised, corrected, self.task, self.seen)
     }
 

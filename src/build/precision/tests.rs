@@ -19,7 +19,7 @@ use onnx_protobuf::NodeProto;
 use std::collections::BTreeMap;
 
 /// What a recipe gets that says nothing, for a CPU.
-pub(super) fn usual() -> Rules<'static> {
+fn usual() -> Rules<'static> {
     static NOTHING: std::sync::LazyLock<Int8Rules> = std::sync::LazyLock::new(Int8Rules::default);
     Rules {
         first: false,
