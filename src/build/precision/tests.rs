@@ -511,3 +511,22 @@ fn a_convolution_that_is_out_by_its_kind_reads_8_bits() {
     }
     assert_eq!(inputs_of(&build(&usual(), &[]).model, "deep")[1], "deep_weight_dequantized");
 }
+
+/// As the first part of older exports does: what passes the picture on connects the network's input itself to a convolution.
+#[test]
+fn a_picture_that_is_passed_on_to_a_convolution_is_stored_at_the_input() {
+    let mut model = network();
+    let graph = model.graph_mut();
+    let ones = vec![make::ints("kernel_shape", &[1, 1]), make::ints("strides", &[1, 1])];
+    graph.node.insert(0, make::node("MaxPool", "passing", &["images"], &["passed"], ones));
+    graph.node[1].input[0] = "passed".to_owned();
+    let shapes = shapes::infer(&model).unwrap();
+    let mut ranges = ranges(&network());
+    ranges.insert("images".to_owned(), super::PICTURE);
+    let built = build_int8(&model, &shapes, &ranges, &BTreeMap::new(), &usual()).unwrap();
+    assert_eq!(inputs_of(&built.model, "passing"), ["images_dequantized"]);
+    assert_eq!(inputs_of(&built.model, "stem"), ["passed_dequantized", "stem_weight_dequantized"]);
+    let exact = look(network(), "output0", CpuBackend::Rten);
+    let difference = largest_difference(&exact, &look(built.model, "output0", CpuBackend::Rten));
+    assert!(difference > 0.0 && difference < 0.5, "{difference}");
+}
