@@ -32,8 +32,8 @@ const TRUST: f64 = 200.0;
 pub(super) struct Corrected {
     /// Layers with a corrected bias, in the order of the graph.
     pub(super) layers: Vec<Shift>,
-    /// Scores that were seen by layers with too few of them.
-    pub(super) too_few: u64,
+    /// Scores that were seen by layers with too few of them; `None` where every layer that gives scores is corrected.
+    pub(super) too_few: Option<u64>,
 }
 
 /// The correction of one layer.
@@ -50,10 +50,10 @@ impl Corrected {
     /// One sentence for each thing worth telling.
     pub(super) fn sentences(&self) -> Vec<String> {
         let mut told: Vec<String> = self.layers.iter().map(Shift::sentence).collect();
-        if self.layers.is_empty() && self.too_few > 0 {
+        if let (true, Some(seen)) = (self.layers.is_empty(), self.too_few) {
             told.push(format!(
-                "class scores are not corrected: {} were seen on the calibration pictures, expected {LEAST_SEEN} or more",
-                self.too_few
+                "class scores are not corrected for INT8: {seen} lie above {SEEN} on the calibration pictures, expected {LEAST_SEEN} or \
+                 more; add pictures that show what is to be found"
             ));
         }
         told
@@ -149,7 +149,7 @@ pub(super) fn correct(
         let shift = shifts(sums).map(|shifts| apply(layer, &shifts, quantised)).transpose()?.flatten();
         match shift {
             Some(largest) => corrected.layers.push(Shift { layer: node::label(layer), seen, largest }),
-            None => corrected.too_few += seen,
+            None => corrected.too_few = Some(corrected.too_few.unwrap_or(0) + seen),
         }
     }
     crate::onnx::edit::remove_dead_nodes(quantised.graph_mut());
