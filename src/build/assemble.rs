@@ -124,16 +124,10 @@ fn convert(order: &Order, prepared: Prepared, watcher: &mut dyn Watcher) -> Resu
         let mut many = load(order, &prepared, &prepared.input, &prepared.model_bytes)?;
         prove_batch(order, &prepared, batch_one, many.as_mut(), watcher)?;
     }
-    let task = Task {
-        prepared: &prepared,
-        recipe: &order.recipe,
-        cpu: &order.cpu,
-        io: order.recipe.io.element(),
-        rules: precision::Rules::of(
-            &order.recipe.int8,
-            !matches!(order.compiler, Compiler::Cpu) || order.recipe.io == config::precision::Border::Fp16,
-        ),
-    };
+    let mut rules = precision::Rules::of(&order.recipe.int8, !matches!(order.compiler, Compiler::Cpu));
+    rules.half_rest |= order.recipe.io == config::precision::Border::Fp16;
+    let task =
+        Task { prepared: &prepared, recipe: &order.recipe, cpu: &order.cpu, io: order.recipe.io.element(), rules };
     let mut converted = precision::convert(task, watcher)?;
     if let Some(verdict) = &converted.verdict {
         watcher.judged(verdict.result());

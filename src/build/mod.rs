@@ -13,6 +13,7 @@
 //! one bundle differ from another; [`assemble`] goes the whole way.
 
 pub mod assemble;
+mod attention;
 pub mod batch;
 pub mod cache_key;
 mod calibrate;

@@ -140,15 +140,18 @@ pub struct Int8Rules {
     pub rest: Option<Rest>,
     /// Convolutions that stay out of INT8, by name or part: `model.10` means all of that part.
     pub keep: Vec<String>,
-    /// Whether the first convolution, which reads the picture, is in INT8 as well.
+    /// Whether the first convolution, which reads the picture, is in INT8 as well; default: on a GPU.
     pub first: Option<bool>,
-    /// Convolutions with fewer channels than this, in or out, per group, stay out of INT8; 0: none does.
+    /// Convolutions with fewer channels than this, in and out, per group, stay out of INT8, 0: none does; default: 32 on a GPU.
     pub few_channels: Option<u32>,
     /// Whether depthwise convolutions are in INT8.
     pub depthwise: Option<bool>,
-    /// Whether a residual sum adds tensors that are both stored in 8 bits.
+    /// Whether the parts of the network that attend are in INT8; default: they are.
+    pub attention: Option<bool>,
+    /// Whether a residual sum adds tensors that are both stored in 8 bits; default: on a GPU.
     pub sums: Option<bool>,
-    /// Whether the head's output convolutions, which are not in INT8, read tensors that are stored in 8 bits.
+    /// Whether the head's output convolutions, which are not in INT8, read tensors that are stored in 8 bits; default: on a
+    /// GPU.
     pub head_inputs: Option<bool>,
 }
 

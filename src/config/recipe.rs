@@ -235,6 +235,7 @@ keep = ["model.10", "/model.22/cv3.0/cv3.0.2/Conv"]
 first = true
 few_channels = 32
 depthwise = false
+attention = true
 sums = true
 head_inputs = true
 

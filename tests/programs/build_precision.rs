@@ -239,6 +239,9 @@ fn int8_goes_where_the_rules_say() {
     let (found, decided, _) = about(&[&gpu[..], &["--int8-rest", "float"]].concat());
     assert_eq!((&found["int8"], &found["f32"]), (&1.into(), &2.into()), "{found}");
     assert!(decided.contains("what is not in INT8 computes in float"), "{decided}");
+    assert!(decided.contains("1 stay out of INT8 (fewer than 32 channels): second"), "{decided}");
+    let (found, _, _) = about(&[&gpu[..], &["--int8-few-channels", "0"]].concat());
+    assert_eq!((&found["int8"], &found["f16"]), (&2.into(), &1.into()), "{found}");
     let (found, decided, _) = about(&[&cpu[..], &["--int8-rest", "half", "--int8-first", "yes"]].concat());
     assert_eq!((&found["int8"], &found["f16"]), (&2.into(), &1.into()), "{found}");
     assert!(decided.contains("what is not in INT8 computes in half") && !decided.contains("the picture itself"));

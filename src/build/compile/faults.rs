@@ -1,6 +1,7 @@
 //! What is known not to work: version × precision × tail, said before the build.
 
 use super::dotted;
+use crate::build::attention;
 use crate::error::{Error, Result};
 use crate::ffi::tensorrt::version::{Flavour, Version};
 use crate::onnx::index::GraphIndex;
@@ -8,6 +9,7 @@ use crate::onnx::shapes::{self, Shapes};
 use crate::onnx::tensor::DataType;
 use crate::onnx::{Model, node};
 use onnx_protobuf::NodeProto;
+use std::collections::HashSet;
 
 /// What a graph holds that some TensorRT cannot do.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,6 +26,8 @@ pub struct GraphFacts {
     pub quantized_depthwise: Occurrence,
     /// Convolutions and matrix products that compute in half.
     pub halves: Occurrence,
+    /// Convolutions in parts that attend whose weights are stored in 8 bits.
+    pub quantized_attention: Occurrence,
     /// Whether the graph ends in rows of finished boxes (no NMS left to do).
     pub end_to_end: bool,
 }
@@ -55,6 +59,7 @@ impl GraphFacts {
         let shapes = shapes::infer(model)?;
         let index = GraphIndex::new(model.graph());
         let mut facts = GraphFacts { end_to_end, ..GraphFacts::default() };
+        let attention = attention::convolutions(&index, &HashSet::new());
         for node in &model.graph().node {
             let label = || node::label(node);
             let first = node.input.first().map(|name| shapes.fact(name).element);
@@ -69,6 +74,10 @@ impl GraphFacts {
                     let weight = node.input.get(1).and_then(|name| shapes.fact(name).rank());
                     if weight == Some(5) {
                         facts.volume_convolutions.add(label);
+                    }
+                    let in_int8 = node.input.get(1).is_some_and(|weight| is_dequantized(weight, &index));
+                    if in_int8 && attention.contains(&node::label(node)) {
+                        facts.quantized_attention.add(label);
                     }
                     if is_quantized_depthwise(node, &shapes, &index) {
                         facts.quantized_depthwise.add(label);
@@ -176,12 +185,13 @@ pub fn known(flavour: Flavour, version: Version, capability: u32, graph: &GraphF
         "Assertion",
     );
     add(
-        nvidia && at(10, 6..=6) && graph.quantized.count > 0 && graph.halves.count > 0 && graph.end_to_end,
+        nvidia && at(10, 6..=6) && graph.quantized_attention.count > 0 && graph.halves.count > 0 && graph.end_to_end,
         format!(
-            "{product} {version} makes plans of INT8 models with the rest in half and an NMS-free tail that answer wrongly (seen with \
-             yolo26 on an H200); the known answers will not let such a plan pass"
+            "{product} {version} makes plans of INT8 models with attention in INT8, the rest in half and an NMS-free tail that answer wrongly \
+             (seen with yolo26 on an H200); the known answers will not let such a plan pass"
         ),
-        REST_IN_FLOAT,
+        "build the bundle again with `--int8-attention no` (of yolo26: `--int8-keep model.10,model.22`), or with \
+         `--int8-rest float`",
         false,
         "",
     );
@@ -223,15 +233,17 @@ pub fn way_out_of(text: &str, faults: &[Fault], graph: &GraphFacts, capability: 
         return Some(format!("{}: {}", fault.what, fault.way_out));
     }
     if text.contains("incorrectly marked as an int8 node") {
-        let keep = match graph.quantized_depthwise.count {
-            0 => "leave the part that it stumbles over out of INT8 with `--int8-keep PART`".to_owned(),
-            count => format!(
-                "leave its {count} depthwise convolutions out of INT8 with `--int8-depthwise no`, or a whole part with `--int8-keep PART`"
-            ),
+        let part = match (graph.quantized_attention.count, graph.quantized_depthwise.count) {
+            (1.., _) => {
+                "its attention out of INT8 with `--int8-attention no` (of yolo26: `--int8-keep model.10,model.22`)"
+            }
+            (0, 1..) => {
+                "its depthwise convolutions out of INT8 with `--int8-depthwise no`, or a part with `--int8-keep PART`"
+            }
+            (0, 0) => "the part that it stumbles over out of INT8 with `--int8-keep PART`",
         };
-        let rest = if graph.halves.count > 0 { ", `--int8-rest float`" } else { "" };
         return Some(format!(
-            "this TensorRT cannot build this INT8 graph: {keep}{rest}, take TensorRT 10, or `--fp16`"
+            "this TensorRT cannot build this INT8 graph: leave {part}, take TensorRT 10, or `--fp16`"
         ));
     }
     if text.contains("builder_resource") {
@@ -297,7 +309,7 @@ mod tests {
         assert_eq!(verdict(Flavour::Trt10, "10.7.0", 87, &end_to_end_int8), (0, false));
         assert_eq!(verdict(Flavour::Trt10, "10.3.0", 87, &graph()), (0, false));
         // Seen on an H200: 10.6 builds it, and the plan answers wrongly. With the rest in float it answers right.
-        let half = GraphFacts { halves: occurs(12), ..end_to_end_int8.clone() };
+        let half = GraphFacts { halves: occurs(12), quantized_attention: occurs(5), ..end_to_end_int8.clone() };
         let warned = |text: &str, graph: &GraphFacts| {
             known(Flavour::Trt10, version(text), 90, graph)
                 .iter()
@@ -306,7 +318,7 @@ mod tests {
         assert!(warned("10.6.0", &half));
         assert!(!warned("10.6.0", &end_to_end_int8) && !warned("10.7.0", &half));
         assert!(!warned("10.6.0", &GraphFacts { end_to_end: false, ..half.clone() }));
-        assert!(!warned("10.6.0", &GraphFacts { quantized: occurs(0), ..half.clone() }));
+        assert!(!warned("10.6.0", &GraphFacts { quantized_attention: occurs(0), ..half.clone() }));
         assert!(refuse_fatal(&known(Flavour::Trt10, version("10.6.0"), 90, &half)).is_ok());
         assert_eq!(verdict(Flavour::Trt10, "10.2.0", 87, &graph()), (1, true));
         let end_to_end = GraphFacts { end_to_end: true, ..graph() };
@@ -369,8 +381,11 @@ mod tests {
         assert!(plain.contains("TensorRT 10") && plain.contains("`--int8-keep PART`"), "{plain}");
         assert!(!plain.contains("depthwise") && !plain.contains("--int8-rest"), "{plain}");
         let both = marked(&GraphFacts { quantized_depthwise: occurs(7), halves: occurs(3), ..int8.clone() });
-        assert!(both.contains("its 7 depthwise") && both.contains("--int8-depthwise no"), "{both}");
-        assert!(both.contains("--int8-rest float"), "{both}");
+        assert!(both.contains("its depthwise") && both.contains("--int8-depthwise no"), "{both}");
+        let attends =
+            marked(&GraphFacts { quantized_depthwise: occurs(7), quantized_attention: occurs(3), ..int8.clone() });
+        assert!(attends.contains("--int8-attention no"), "{attends}");
+        assert!(attends.contains("`--int8-keep model.10,model.22`"), "{attends}");
         let lacks = "Unable to load library: libnvinfer_builder_resource.so.10.6.0: cannot open shared object file";
         assert!(way_out_of(lacks, &[], &int8, 90).unwrap().contains("LD_LIBRARY_PATH"));
         assert!(

@@ -67,7 +67,10 @@ pub fn add_read_back(entries: Files, order: &PlanOrder, staged: &Path, watcher: 
             if found.troubles.len() > 1 { format!(" (and {} more)", found.troubles.len() - 1) } else { String::new() };
         return Err(Error::refused(format!("found a plan that must not be used: {first}{more}"))
             .at(format!("plan `{}`", facts.name()))
-            .hint(format!("no plan was written; {}", way_out(&Bundle::open(staged)?.manifest().precision))));
+            .hint(format!(
+                "no plan was written; {}",
+                Bundle::open(staged).map_or_else(|_| OTHERS.to_owned(), |bundle| way_out(&bundle.manifest().precision))
+            )));
     } else if !found.memory.fits() {
         let (total, budget) = (found.memory.total, found.memory.budget);
         return Err(Error::new(ErrorKind::Budget, format!("found a plan that takes {total} GPU memory, expected at most the budget of {budget}"))
@@ -78,13 +81,17 @@ pub fn add_read_back(entries: Files, order: &PlanOrder, staged: &Path, watcher: 
     PlanFacts { memory: Some(found.memory), layers: Some(found.layers), ..facts }.entries(plan)
 }
 
+const OTHERS: &str = "try another optimisation level or TensorRT version";
+
 /// What to try instead of a plan that must not be used.
 fn way_out(precision: &Precision) -> String {
     let holds = |name: &str| precision.found.get(name).is_some_and(|&layers| layers > 0);
-    let others = "try another optimisation level or TensorRT version";
+    let others = OTHERS;
     match (holds("int8"), holds("f16")) {
         (true, true) => {
-            format!("{REST_IN_FLOAT}, or leave parts out of INT8 with `--int8-keep PART`; or {others}, or `--fp16`")
+            format!(
+                "{REST_IN_FLOAT}, or leave attention (`--int8-attention no`) or other parts out of INT8 with `--int8-keep PART`; or {others}, or `--fp16`"
+            )
         }
         (true, false) => format!("leave parts out of INT8 with `--int8-keep PART`; or {others}, or `--fp16`"),
         _ => format!("{others}, or build without `--fp16`"),

@@ -2,6 +2,7 @@
 
 use super::rules::Rules;
 use super::tail::Tail;
+use crate::build::attention;
 use crate::error::Result;
 use crate::onnx::index::GraphIndex;
 use crate::onnx::node;
@@ -50,6 +51,7 @@ impl Placement {
         rules: &Rules<'_>,
     ) -> Result<Placement> {
         let tail = Tail::of(index)?;
+        let attention = if rules.attention { BTreeSet::new() } else { attention::convolutions(index, &tail.nodes) };
         let mut placement = Placement::default();
         for (position, node) in index.graph().node.iter().enumerate().filter(|(_, node)| node.op_type == "Conv") {
             let name = node::label(node);
@@ -57,6 +59,7 @@ impl Placement {
                 Some(reason) => Some(reason.clone()),
                 None => float_reason(position, node, &tail, index, shapes, rules)?,
             };
+            let float = float.or_else(|| attention.contains(&name).then(|| "part with attention".to_owned()));
             let unsuited = float.is_some() && float == rules.unsuited(node, &weight_sizes(node, index))?;
             placement.layers.push(Layer {
                 position,

@@ -14,10 +14,12 @@ pub(in crate::build) struct Rules<'a> {
     pub(in crate::build) half_rest: bool,
     /// Whether the first convolution, which reads the picture, is in INT8.
     pub(in crate::build) first: bool,
-    /// Convolutions with fewer channels than this, in or out, per group, stay out; 0: none does.
+    /// Convolutions with fewer channels than this, in and out, per group, stay out; 0: none does.
     pub(in crate::build) few_channels: u32,
     /// Whether depthwise convolutions are in INT8.
     pub(in crate::build) depthwise: bool,
+    /// Whether the parts of the network that attend are in INT8.
+    pub(in crate::build) attention: bool,
     /// Whether a residual sum adds tensors that are both stored in 8 bits.
     pub(in crate::build) sums: bool,
     /// Whether the head's output convolutions read tensors that are stored in 8 bits.
@@ -31,11 +33,13 @@ impl<'a> Rules<'a> {
     pub(in crate::build) fn of(asked: &'a Int8Rules, on_gpu: bool) -> Rules<'a> {
         let usual = Rules {
             half_rest: on_gpu,
-            first: false,
-            few_channels: 0,
+            // What TensorRT fuses; a CPU engine has nothing of it.
+            first: on_gpu,
+            few_channels: if on_gpu { 32 } else { 0 },
             depthwise: true,
-            sums: false,
-            head_inputs: false,
+            attention: true,
+            sums: on_gpu,
+            head_inputs: on_gpu,
             keep: &asked.keep,
         };
         Rules {
@@ -43,6 +47,7 @@ impl<'a> Rules<'a> {
             first: asked.first.unwrap_or(usual.first),
             few_channels: asked.few_channels.unwrap_or(usual.few_channels),
             depthwise: asked.depthwise.unwrap_or(usual.depthwise),
+            attention: asked.attention.unwrap_or(usual.attention),
             sums: asked.sums.unwrap_or(usual.sums),
             head_inputs: asked.head_inputs.unwrap_or(usual.head_inputs),
             ..usual
@@ -68,7 +73,7 @@ impl<'a> Rules<'a> {
         if groups > 1 && inputs == 1 {
             return Ok((!self.depthwise).then(|| "depthwise".to_owned()));
         }
-        let few = inputs.min(outputs / groups) < i64::from(self.few_channels);
+        let few = inputs.max(outputs / groups) < i64::from(self.few_channels);
         Ok(few.then(|| format!("fewer than {} channels", self.few_channels)))
     }
 
@@ -175,17 +180,18 @@ mod tests {
     #[test]
     fn each_rule_takes_its_own_and_nothing_else() {
         let all = Int8Rules::default();
-        let none = Rules { first: true, ..Rules::of(&all, true) };
+        let none = Rules { first: true, few_channels: 0, ..Rules::of(&all, true) };
         let why =
             |rules: Rules<'_>, groups, sizes: &[i64], first| rules.reason(&convolution(groups), sizes, first).unwrap();
-        let (plain, thin, deep, stem) = ([64, 32, 3, 3], [64, 16, 3, 3], [128, 1, 3, 3], [16, 3, 3, 3]);
+        let (plain, thin, deep, stem) = ([64, 32, 3, 3], [16, 16, 3, 3], [128, 1, 3, 3], [16, 3, 3, 3]);
         for (groups, sizes, first) in [(1, plain, false), (1, thin, false), (128, deep, false), (1, stem, true)] {
             assert_eq!(why(none, groups, &sizes, first), None, "{sizes:?}");
         }
         let few = Rules { few_channels: 32, ..none };
         assert_eq!(why(few, 1, &thin, false).as_deref(), Some("fewer than 32 channels"));
-        assert_eq!(why(few, 1, &[16, 64, 1, 1], false).as_deref(), Some("fewer than 32 channels"));
-        assert_eq!(why(few, 4, &[64, 32, 3, 3], false).as_deref(), Some("fewer than 32 channels"));
+        assert_eq!(why(few, 4, &[64, 16, 3, 3], false).as_deref(), Some("fewer than 32 channels"));
+        assert_eq!(why(few, 1, &[16, 64, 1, 1], false), None, "many in");
+        assert_eq!(why(few, 1, &[32, 16, 3, 3], false), None, "many out");
         assert_eq!(why(few, 1, &plain, false), None);
         assert_eq!(why(few, 128, &deep, false), None, "depthwise ones have a rule of their own");
         assert_eq!(why(few, 1, &stem, true), None, "the first always reads three channels");
@@ -202,7 +208,24 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_half_on_gpus_unless_asked() {
+    fn gpus_and_cpus_get_what_they_run_well_unless_asked() {
+        let nothing = Int8Rules::default();
+        for on_gpu in [true, false] {
+            let usual = Rules::of(&nothing, on_gpu);
+            assert_eq!((usual.first, usual.sums, usual.head_inputs), (on_gpu, on_gpu, on_gpu));
+            assert_eq!((usual.attention, usual.few_channels == 32), (true, on_gpu));
+            let other = Some(!on_gpu);
+            let asked = Int8Rules {
+                first: other,
+                sums: other,
+                head_inputs: other,
+                attention: Some(false),
+                ..Int8Rules::default()
+            };
+            let rules = Rules::of(&asked, on_gpu);
+            assert_eq!((rules.first, rules.sums, rules.head_inputs), (!on_gpu, !on_gpu, !on_gpu));
+            assert!(!rules.attention);
+        }
         let of = |rest, on_gpu| Rules::of(&Int8Rules { rest, ..Int8Rules::default() }, on_gpu).half_rest;
         assert!(of(None, true) && !of(None, false));
         assert!(of(Some(Rest::Half), false) && !of(Some(Rest::Float), true));

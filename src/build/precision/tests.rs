@@ -25,6 +25,7 @@ fn usual() -> Rules<'static> {
         first: false,
         few_channels: 0,
         depthwise: true,
+        attention: true,
         sums: false,
         head_inputs: false,
         ..Rules::of(&NOTHING, false)

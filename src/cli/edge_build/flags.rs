@@ -221,19 +221,22 @@ pub struct PrecisionFlags {
     /// Convolutions that stay out of INT8, by name or part of the network, as in `model.10,model.22/m.0`
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     pub int8_keep: Vec<String>,
-    /// Whether the first convolution, which reads the picture, is INT8 as well: yes or no [default: no]
+    /// Whether the first convolution, which reads the picture, is INT8 as well: yes or no [default: yes for a GPU]
     #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
     pub int8_first: Option<bool>,
-    /// Convolutions with fewer channels in or out, per group, stay out of INT8; 0 for none [default: 0]
+    /// Convolutions with fewer channels in and out, per group, stay out of INT8; 0 for none [default: 32 for a GPU]
     #[arg(long, value_name = "N")]
     pub int8_few_channels: Option<u32>,
     /// Whether depthwise convolutions are INT8: yes or no [default: yes]
     #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
     pub int8_depthwise: Option<bool>,
-    /// Whether residual sums add what is stored in 8 bits on both sides: yes or no [default: no]
+    /// Whether the parts that attend are INT8: yes or no [default: yes]
+    #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
+    pub int8_attention: Option<bool>,
+    /// Whether residual sums add what is stored in 8 bits on both sides: yes or no [default: yes for a GPU]
     #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
     pub int8_sums: Option<bool>,
-    /// Whether the head's output convolutions read what is stored in 8 bits: yes or no [default: no]
+    /// Whether the head's output convolutions read what is stored in 8 bits: yes or no [default: yes for a GPU]
     #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
     pub int8_head_inputs: Option<bool>,
     /// Type of the converted graph's inputs and outputs: fp32 or fp16 [default: fp32]

@@ -118,6 +118,7 @@ fn lay_precision_over(recipe: &mut Recipe, flags: &PrecisionFlags) -> Result<()>
     rules.first = flags.int8_first.or(rules.first);
     rules.few_channels = flags.int8_few_channels.or(rules.few_channels);
     rules.depthwise = flags.int8_depthwise.or(rules.depthwise);
+    rules.attention = flags.int8_attention.or(rules.attention);
     rules.sums = flags.int8_sums.or(rules.sums);
     rules.head_inputs = flags.int8_head_inputs.or(rules.head_inputs);
     if !flags.int8_keep.is_empty() {
