@@ -190,8 +190,8 @@ pub fn known(flavour: Flavour, version: Version, capability: u32, graph: &GraphF
             "{product} {version} makes plans of INT8 models with attention in INT8, the rest in half and an NMS-free tail that answer wrongly \
              (seen with yolo26 on an H200); the known answers will not let such a plan pass"
         ),
-        "build the bundle again with `--int8-attention no` (of yolo26: `--int8-keep model.10,model.22`), or with \
-         `--int8-rest float`",
+        "build the bundle again with `--int8-rest float`, or with `--int8-attention no` (of yolo26: \
+         `--int8-keep model.10,model.22`)",
         false,
         "",
     );
