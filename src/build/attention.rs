@@ -19,16 +19,17 @@ pub(super) fn convolutions(index: &GraphIndex<'_>, but: &HashSet<usize>) -> BTre
     let attends = |(position, node): &(usize, &NodeProto)| {
         node.op_type == "Softmax"
             && !but.contains(position)
-            && product_before(node, index)
-            && product_behind(node, index)
+            && meets_product(node, |node| node.input.iter().filter_map(|name| index.producer(name)).collect())
+            && meets_product(node, |node| node.output.iter().flat_map(|name| index.consumers(name)).collect())
     };
     let mut found = BTreeSet::new();
     for (_, node) in nodes.iter().enumerate().filter(attends) {
         let label = node::label(node);
-        let steps: Vec<&str> = steps(&label).collect();
+        let steps: Vec<&str> = node::steps(&label).collect();
         let part = (1..=steps.len()).find_map(|length| {
             let beginning = steps.get(..length)?;
-            let covered: Vec<&String> = all.iter().filter(|name| begins(name, beginning)).collect();
+            let covered: Vec<&String> =
+                all.iter().filter(|name| node::begins_with(name, beginning.iter().copied())).collect();
             (covered.len() * LEAST_PARTS <= all.len()).then_some(covered)
         });
         found.extend(part.unwrap_or_default().into_iter().cloned());
@@ -36,35 +37,13 @@ pub(super) fn convolutions(index: &GraphIndex<'_>, but: &HashSet<usize>) -> BTre
     found
 }
 
-fn steps(name: &str) -> impl Iterator<Item = &str> {
-    name.split('/').filter(|step| !step.is_empty())
-}
-
-fn begins(name: &str, wanted: &[&str]) -> bool {
-    let mut found = steps(name);
-    wanted.iter().all(|step| found.next() == Some(step))
-}
-
-fn product_before(node: &NodeProto, index: &GraphIndex<'_>) -> bool {
+/// Whether a matrix product stands among the neighbours of `node`, `next` by `next`.
+fn meets_product<'a>(node: &'a NodeProto, next: impl Fn(&'a NodeProto) -> Vec<&'a NodeProto>) -> bool {
     let mut open = vec![node];
-    for _ in 0..=MOST_BETWEEN {
-        open = open.iter().flat_map(|node| &node.input).filter_map(|name| index.producer(name)).collect();
-        if open.iter().any(|node| node.op_type == "MatMul") {
-            return true;
-        }
-    }
-    false
-}
-
-fn product_behind(node: &NodeProto, index: &GraphIndex<'_>) -> bool {
-    let mut open = vec![node];
-    for _ in 0..=MOST_BETWEEN {
-        open = open.iter().flat_map(|node| &node.output).flat_map(|name| index.consumers(name)).collect();
-        if open.iter().any(|node| node.op_type == "MatMul") {
-            return true;
-        }
-    }
-    false
+    (0..=MOST_BETWEEN).any(|_| {
+        open = open.iter().flat_map(|node| next(node)).collect();
+        open.iter().any(|node| node.op_type == "MatMul")
+    })
 }
 
 #[cfg(test)]

@@ -14,6 +14,17 @@ pub fn label(node: &NodeProto) -> String {
     }
 }
 
+/// The steps of a name: `/model.10/cv1/conv/Conv` has four.
+pub fn steps(name: &str) -> impl Iterator<Item = &str> {
+    name.split('/').filter(|step| !step.is_empty())
+}
+
+/// Whether `name` begins with `wanted`, step by step; every name begins with no step at all.
+pub fn begins_with<'a>(name: &str, mut wanted: impl Iterator<Item = &'a str>) -> bool {
+    let mut found = steps(name);
+    wanted.all(|step| found.next() == Some(step))
+}
+
 /// Place of an error: `node `/model.0/conv` (Conv)`.
 pub fn place(node: &NodeProto) -> String {
     format!("node `{}` ({})", label(node), node.op_type)

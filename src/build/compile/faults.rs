@@ -63,6 +63,7 @@ impl GraphFacts {
         for node in &model.graph().node {
             let label = || node::label(node);
             let first = node.input.first().map(|name| shapes.fact(name).element);
+            let stored = node.input.get(1).is_some_and(|weight| is_dequantized(weight, &index));
             match node.op_type.as_str() {
                 "MatMul" | "Gemm"
                     if first == Some(DataType::F32)
@@ -75,22 +76,18 @@ impl GraphFacts {
                     if weight == Some(5) {
                         facts.volume_convolutions.add(label);
                     }
-                    let in_int8 = node.input.get(1).is_some_and(|weight| is_dequantized(weight, &index));
-                    if in_int8 && attention.contains(&node::label(node)) {
+                    if stored && attention.contains(&label()) {
                         facts.quantized_attention.add(label);
                     }
-                    if is_quantized_depthwise(node, &shapes, &index) {
+                    if stored && is_depthwise(node, &shapes) {
                         facts.quantized_depthwise.add(label);
                     }
                 }
                 "QuantizeLinear" | "DequantizeLinear" => facts.quantized.add(label),
                 _ => {}
             }
-            if matches!(node.op_type.as_str(), "Conv" | "MatMul" | "Gemm") && first == Some(DataType::F16) {
-                let stored = node.input.get(1).is_some_and(|weight| is_dequantized(weight, &index));
-                if !stored {
-                    facts.halves.add(label);
-                }
+            if matches!(node.op_type.as_str(), "Conv" | "MatMul" | "Gemm") && first == Some(DataType::F16) && !stored {
+                facts.halves.add(label);
             }
             if first == Some(DataType::BF16) {
                 facts.bfloat16.add(label);
@@ -104,9 +101,8 @@ fn is_dequantized(name: &str, index: &GraphIndex<'_>) -> bool {
     index.producer(name).is_some_and(|producer| producer.op_type == "DequantizeLinear")
 }
 
-fn is_quantized_depthwise(node: &NodeProto, shapes: &Shapes, index: &GraphIndex<'_>) -> bool {
-    let Some(weight) = node.input.get(1).filter(|weight| is_dequantized(weight, index)) else { return false };
-    let inputs = shapes.fixed(weight).and_then(|sizes| sizes.get(1).copied());
+fn is_depthwise(node: &NodeProto, shapes: &Shapes) -> bool {
+    let inputs = node.input.get(1).and_then(|weight| shapes.fixed(weight)?.get(1).copied());
     inputs == Some(1) && matches!(node::int_or(node, "group", 1), Ok(2..))
 }
 

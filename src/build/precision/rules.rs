@@ -89,10 +89,10 @@ impl<'a> Rules<'a> {
         };
         let mut parts = BTreeSet::new();
         for name in &names {
-            let steps: Vec<&str> = steps(name).collect();
+            let steps: Vec<&str> = node::steps(name).collect();
             parts.extend((1..=steps.len()).filter_map(|some| Some(steps.get(..some)?.join("/"))));
         }
-        let wanted = steps(lost).collect::<Vec<_>>().join("/");
+        let wanted = node::steps(lost).collect::<Vec<_>>().join("/");
         let closest = parts.into_iter().min_by_key(|part| distance(part, &wanted)).unwrap_or_default();
         Err(Error::usage(format!(
             "found no convolution for `{lost}` to keep out of INT8, expected a name or a part of the network: the closest is `{closest}`"
@@ -102,15 +102,10 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// The steps of a name: `/model.10/cv1/conv/Conv` has four.
-fn steps(name: &str) -> impl Iterator<Item = &str> {
-    name.split('/').filter(|step| !step.is_empty())
-}
-
 /// Whether `pattern` is the name or begins it, step by step: `model.2` covers `/model.2/cv1/conv/Conv`, and nothing of `/model.22`.
 fn covers(pattern: &str, name: &str) -> bool {
-    let (mut wanted, mut found) = (steps(pattern).peekable(), steps(name));
-    wanted.peek().is_some() && wanted.all(|step| found.next() == Some(step))
+    let mut wanted = node::steps(pattern).peekable();
+    wanted.peek().is_some() && node::begins_with(name, wanted)
 }
 
 /// Insertions, removals and exchanges of characters that make `other` of `one`.
