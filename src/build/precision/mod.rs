@@ -6,6 +6,7 @@
 //!                                              └ put layers back ┘ fails
 //! ```
 
+mod account;
 mod bias;
 mod found;
 mod fp16;
@@ -19,6 +20,7 @@ mod sensitivity;
 mod tail;
 pub(in crate::build) mod usable;
 
+pub(in crate::build) use account::{Account, LayerAccount, MemoryPoint};
 pub(in crate::build) use found::count;
 pub(in crate::build) use repair::Step;
 pub(in crate::build) use rules::Rules;
@@ -35,11 +37,11 @@ use crate::error::{Error, Result};
 use crate::onnx::Model;
 use crate::onnx::index::GraphIndex;
 use crate::onnx::shapes::{self, Shapes};
+use account::{describe, describe_half, half_layers, memory_points};
 use int8::ActivationScale;
 use observe::Observation;
 use placement::Placement;
 use scales::cut;
-use serde::Serialize;
 use std::collections::BTreeMap;
 use usable::Usable;
 
@@ -59,56 +61,6 @@ pub(super) struct Task<'a> {
     pub(super) io: ElementType,
     /// Where INT8 goes, and what the rest computes in.
     pub(super) rules: Rules<'a>,
-}
-
-/// What was done to the graph, for the report.
-#[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Account {
-    /// `fp16` or `int8`.
-    pub(super) precision: String,
-    /// What was done and what stays in float, one sentence each; goes into the manifest as well.
-    pub(super) decided: Vec<String>,
-    /// Share of the convolutions' arithmetic in INT8, 0..1; `None` for FP16.
-    pub(super) int8_share: Option<f64>,
-    /// Calibrator of the activations; `None` for FP16.
-    pub(super) calibrator: Option<String>,
-    /// Layers with most of the arithmetic, in the order of the graph.
-    pub(super) layers: Vec<LayerAccount>,
-    /// Peak memory of the activations by input size.
-    pub(super) memory: Vec<MemoryPoint>,
-    /// Tensor → range seen and range kept; empty for FP16.
-    pub(super) ranges: Vec<RangeAccount>,
-    /// What the repair tried, in order. The last that passed with the most in INT8 was taken.
-    pub(super) repair: Vec<Step>,
-}
-
-/// One layer in the report.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct LayerAccount {
-    pub(super) name: String,
-    /// Multiplications and additions of one run.
-    pub(super) operations: u64,
-    /// `int8`, `f16` or `f32`.
-    pub(super) precision: String,
-    /// Why it is not in the precision asked for.
-    pub(super) because: Option<String>,
-}
-
-/// Most activations alive at once, by the graph, at one input size.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct MemoryPoint {
-    /// Longer side of the input, px.
-    pub(super) size_px: u32,
-    pub(super) export_mib: f64,
-    pub(super) converted_mib: f64,
-}
-
-/// One activation range in the report.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct RangeAccount {
-    pub(super) tensor: String,
-    pub(super) largest: f32,
-    pub(super) cut: f32,
 }
 
 /// The converted model.
@@ -257,51 +209,6 @@ fn to_fp16(
     Ok(Converted { prepared, account, verdict: verdict.transpose()? })
 }
 
-/// The heavy layers of a graph in half precision.
-fn half_layers(model: &Model, shapes: &Shapes, done: &fp16::Fp16) -> Vec<LayerAccount> {
-    let index = GraphIndex::new(model.graph());
-    let heavy = model.graph().node.iter().filter(|node| tail::is_heavy(node));
-    heavy
-        .map(|node| {
-            let name = crate::onnx::node::label(node);
-            let because = done.exceptions.iter().find(|(_, nodes)| nodes.contains(&name)).map(|(why, _)| why.clone());
-            let precision = if because.is_some() { "f32" } else { "f16" }.to_owned();
-            LayerAccount { operations: placement::operations(node, &index, shapes), name, precision, because }
-        })
-        .collect()
-}
-
-/// Peak memory of the export and of the converted graph, at common input sizes around that of the model.
-fn memory_points(prepared: &Prepared, export: &Model, converted: &Model) -> Result<Vec<MemoryPoint>> {
-    const SIZES_PX: [u32; 8] = [320, 416, 512, 640, 768, 896, 1024, 1280];
-    let batch = f64::from(prepared.input.batch.max(1));
-    let used = prepared.input.size.width_px.max(prepared.input.size.height_px);
-    let mib = |bytes: u64| crate::units::float64(bytes) / f64::from(1 << 20) / batch;
-    let (export, converted) = (mib(super::memory::peak_bytes(export)?), mib(super::memory::peak_bytes(converted)?));
-    let mut sizes: Vec<u32> = SIZES_PX.into_iter().chain([used]).filter(|&size| size > 0).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    let point = |size_px: u32| {
-        let area = (f64::from(size_px) / f64::from(used.max(1))).powi(2);
-        MemoryPoint { size_px, export_mib: export * area, converted_mib: converted * area }
-    };
-    Ok(sizes.into_iter().map(point).collect())
-}
-
-/// What stays in float beside halves, and why.
-fn describe_half(done: &fp16::Fp16, account: &mut Account) {
-    for (reason, nodes) in &done.exceptions {
-        let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
-        account.decided.push(format!("{} stay in float ({reason}): {}", nodes.len(), placement::some_names(&names)));
-    }
-    if done.lost_weights.0 > 0 {
-        account.decided.push(format!(
-            "{} of {} weights are so small that half stores them as 0",
-            done.lost_weights.0, done.lost_weights.1
-        ));
-    }
-}
-
 fn to_int8(
     task: Task<'_>,
     model: &Model,
@@ -317,8 +224,8 @@ fn to_int8(
         return Err(Error::refused("found no convolution that can be stored in 8 bits"));
     }
     // The picture is no tensor that an operator makes; its range is known.
-    let is_picture = |name: &&String| model.graph().input.iter().any(|input| input.name == **name);
-    let names: Vec<String> = widest.sources.keys().filter(|name| !is_picture(name)).cloned().collect();
+    let (pictured, names): (Vec<String>, Vec<String>) =
+        widest.sources.keys().cloned().partition(|name| is_picture(model, name));
     let histograms = observation(task, model, shapes, &pictures).histograms(&names, watcher)?;
     if let Some((tensor, _)) = histograms.iter().find(|(_, histogram)| histogram.not_finite > 0) {
         return Err(Error::refused("found values that are not finite on the calibration pictures")
@@ -330,7 +237,7 @@ fn to_int8(
             (name.clone(), ActivationScale { largest: histogram.largest, cut: cut(calibrator, histogram) })
         })
         .collect();
-    ranges.extend(widest.sources.keys().filter(is_picture).map(|name| (name.clone(), PICTURE)));
+    ranges.extend(pictured.into_iter().map(|name| (name, PICTURE)));
     let seen = match task.rules.half_rest {
         true => {
             let few = pictures.thinned(FP16_PICTURES);
@@ -338,7 +245,15 @@ fn to_int8(
         }
         false => None,
     };
-    let plan = repair::Plan { task, model, shapes, ranges: &ranges, seen: seen.as_ref(), calibration: &pictures };
+    let plan = repair::Plan {
+        task,
+        model,
+        shapes,
+        widest: &widest,
+        ranges: &ranges,
+        seen: seen.as_ref(),
+        calibration: &pictures,
+    };
     let (built, verdict, steps) = repair::until_it_passes(&plan, gate, watcher)?;
     let mut account = Account {
         precision: "int8".to_owned(),
@@ -352,6 +267,11 @@ fn to_int8(
     account.decided.iter().for_each(|line| watcher.say(line));
     let prepared = converted(task, built.written, built.bytes, &account)?;
     Ok(Converted { prepared, account, verdict })
+}
+
+/// Whether tensor `name` is what pictures are filled into.
+fn is_picture(model: &Model, name: &str) -> bool {
+    model.graph().input.iter().any(|input| input.name == name)
 }
 
 fn decide(
@@ -414,58 +334,6 @@ fn build_int8(
     let mut model = model.clone();
     let remarks = int8::rewrite(&mut model, &placement, &groups)?;
     Ok(Quantised { model, placement, remarks })
-}
-
-fn describe(built: &Built, ranges: &BTreeMap<String, ActivationScale>, account: &mut Account) {
-    let placement = &built.placement;
-    account.decided.push(format!(
-        "{} of {} convolutions compute in INT8, {:.1} % of their arithmetic",
-        placement.quantised(),
-        placement.layers.len(),
-        100.0 * placement.share()
-    ));
-    let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for layer in &placement.layers {
-        if let Some(reason) = &layer.float {
-            by_reason.entry(reason).or_default().push(&layer.name);
-        }
-        let is_half = |half: &fp16::Fp16| !half.exceptions.values().flatten().any(|name| name == &layer.name);
-        let precision = match (&layer.float, &built.half) {
-            (None, _) => "int8",
-            (Some(_), Some(half)) if is_half(half) => "f16",
-            _ => "f32",
-        };
-        account.layers.push(LayerAccount {
-            name: layer.name.clone(),
-            operations: layer.operations,
-            precision: precision.to_owned(),
-            because: layer.float.clone(),
-        });
-    }
-    for (reason, names) in by_reason {
-        account.decided.push(format!("{} stay out of INT8 ({reason}): {}", names.len(), placement::some_names(&names)));
-    }
-    if placement.group_of.keys().any(|name| built.written.graph().input.iter().any(|input| input.name == *name)) {
-        account.decided.push("the first convolution reads the picture in steps of 1/127".to_owned());
-    }
-    if !placement.sums.is_empty() {
-        account.decided.push(format!("{} residual sums add 8 bits on both sides", placement.sums.len()));
-    }
-    if !placement.readers.is_empty() {
-        account.decided.push(format!("{} convolutions out of INT8 read 8 bits", placement.readers.len()));
-    }
-    if let Some(half) = &built.half {
-        account.decided.push("what is not in INT8 computes in half precision".to_owned());
-        describe_half(half, account);
-    } else {
-        account.decided.push("what is not in INT8 computes in float".to_owned());
-    }
-    account.decided.extend(built.corrected.sentences());
-    account.decided.extend(built.remarks.iter().cloned());
-    account.ranges = ranges
-        .iter()
-        .map(|(tensor, range)| RangeAccount { tensor: tensor.clone(), largest: range.largest, cut: range.cut })
-        .collect();
 }
 
 fn observation<'a>(task: Task<'a>, model: &'a Model, shapes: &'a Shapes, pictures: &'a Usable) -> Observation<'a> {

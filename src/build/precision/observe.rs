@@ -8,6 +8,7 @@ use crate::engine::cpu::CpuOptions;
 use crate::engine::cpu::probe::Probe;
 use crate::engine::{InputSpec, Layout};
 use crate::error::Result;
+use crate::frame::Picture;
 use crate::onnx::Model;
 use crate::onnx::shapes::Shapes;
 use crate::units::count;
@@ -139,11 +140,7 @@ impl Observation<'_> {
             let picture = self.pictures.decode(at)?;
             let mut values = Vec::new();
             probe.run(&picture, &mut |tensors: &[RawTensor<'_>]| {
-                for tensor in tensors {
-                    if let Elements::F32(part) = tensor.elements {
-                        values.push(part.to_vec());
-                    }
-                }
+                values.extend(floats(tensors).map(|(_, part)| part.to_vec()));
                 Ok(())
             })?;
             all.push(values);
@@ -159,14 +156,9 @@ impl Observation<'_> {
             let mut probe = Probe::open(self.model.clone(), &group, self.input, self.layout, self.options)?;
             for first in (0..self.pictures.len()).step_by(probe.places()) {
                 watcher.check_stop()?;
-                let places = first..(first + probe.places()).min(self.pictures.len());
-                let pictures = places.map(|at| self.pictures.decode(at)).collect::<Result<Vec<_>>>()?;
+                let pictures = self.batch(first, probe.places())?;
                 probe.run_all(&pictures, &mut |tensors: &[RawTensor<'_>]| {
-                    for tensor in tensors {
-                        if let Elements::F32(values) = tensor.elements {
-                            visit(tensor.name, values);
-                        }
-                    }
+                    floats(tensors).for_each(|(name, values)| visit(name, values));
                     Ok(())
                 })?;
                 done += count(pictures.len());
@@ -190,28 +182,28 @@ impl Observation<'_> {
         let places = one.places();
         for first in (0..self.pictures.len()).step_by(places) {
             watcher.check_stop()?;
-            let last = (first + places).min(self.pictures.len());
-            let pictures = (first..last).map(|at| self.pictures.decode(at)).collect::<Result<Vec<_>>>()?;
+            let pictures = self.batch(first, places)?;
             let mut exact: BTreeMap<String, Vec<f32>> = BTreeMap::new();
             one.run_all(&pictures, &mut |tensors: &[RawTensor<'_>]| {
-                for tensor in tensors {
-                    if let Elements::F32(values) = tensor.elements {
-                        exact.insert(tensor.name.to_owned(), values.to_vec());
-                    }
-                }
+                exact.extend(floats(tensors).map(|(name, values)| (name.to_owned(), values.to_vec())));
                 Ok(())
             })?;
             other.run_all(&pictures, &mut |tensors: &[RawTensor<'_>]| {
-                for tensor in tensors {
-                    if let (Elements::F32(found), Some(exact)) = (tensor.elements, exact.get(tensor.name)) {
-                        visit(Beside { name: tensor.name, places, exact, found });
+                for (name, found) in floats(tensors) {
+                    if let Some(exact) = exact.get(name) {
+                        visit(Beside { name, places, exact, found });
                     }
                 }
                 Ok(())
             })?;
-            watcher.step(what, count(last), count(self.pictures.len()));
+            watcher.step(what, count(first + pictures.len()), count(self.pictures.len()));
         }
         Ok(())
+    }
+
+    /// The pictures of one batch; fewer at the end.
+    fn batch(&self, first: usize, places: usize) -> Result<Vec<Picture>> {
+        (first..(first + places).min(self.pictures.len())).map(|at| self.pictures.decode(at)).collect()
     }
 
     fn groups(&self, names: &[String]) -> Vec<Vec<String>> {
@@ -231,6 +223,13 @@ impl Observation<'_> {
         }
         groups
     }
+}
+
+fn floats<'a>(tensors: &'a [RawTensor<'a>]) -> impl Iterator<Item = (&'a str, &'a [f32])> {
+    tensors.iter().filter_map(|tensor| match tensor.elements {
+        Elements::F32(values) => Some((tensor.name, values)),
+        _ => None,
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! INT8 that fails the gate: which layers do harm, and putting them back into float, the worst first, until it passes.
 
 use super::fp16::Ranges;
+use super::placement::Placement;
 use super::sensitivity::{Part, Sensitivity};
 use super::{ActivationScale, Built, Quantised, Task, Verdict, bias, build_int8};
 use crate::build::gate::{Gate, Judged};
@@ -46,6 +47,8 @@ pub(super) struct Plan<'a> {
     pub(super) task: Task<'a>,
     pub(super) model: &'a Model,
     pub(super) shapes: &'a Shapes,
+    /// The placement with nothing kept in float.
+    pub(super) widest: &'a Placement,
     pub(super) ranges: &'a BTreeMap<String, ActivationScale>,
     /// Largest magnitudes of all tensors, where the rest becomes half.
     pub(super) seen: Option<&'a Ranges>,

@@ -6,6 +6,7 @@ use crate::build::watcher::Watcher;
 use crate::error::Result;
 use crate::onnx::Model;
 use crate::onnx::index::GraphIndex;
+use crate::onnx::node;
 use crate::units::{count, float64, length};
 use std::ops::Range;
 
@@ -60,7 +61,7 @@ pub(super) struct Sensitivity<'a> {
 impl<'a> Sensitivity<'a> {
     /// The parts of what `plan` can put into INT8.
     pub(super) fn of(plan: &'a Plan<'a>) -> Result<Self> {
-        let placement = plan.quantise(&Kept::new())?.placement;
+        let placement = plan.widest;
         let all: u64 = placement.layers.iter().map(|layer| layer.operations).sum();
         let mut parts: Vec<Part> = Vec::new();
         for layer in placement.layers.iter().filter(|layer| layer.float.is_none()) {
@@ -184,7 +185,7 @@ fn dear_for_little(parts: &[Part], whole: f64) -> Vec<(&Part, f64)> {
 /// The module a layer belongs to, by its name: `/model.22/cv3.1/cv3.1.0/conv/Conv` → `model.22/cv3.1`, `/model.4/cv1/conv/Conv` →
 /// `model.4`; the layer itself where names say nothing.
 fn part_of(layer: &str) -> String {
-    let mut steps = layer.split('/').filter(|step| !step.is_empty());
+    let mut steps = node::steps(layer);
     match (steps.next(), steps.next(), steps.next(), steps.next()) {
         (Some(module), Some(branch), Some(_), Some(_)) if branch.contains('.') => format!("{module}/{branch}"),
         (Some(module), Some(_), ..) => module.to_owned(),
