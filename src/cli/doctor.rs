@@ -16,7 +16,7 @@ pub(super) struct DoctorArgs {
     #[arg(long, value_name = "FILE")]
     engine: Option<PathBuf>,
     /// The TensorRT family that is to be there: trt8, trt10, trt11 or rtx; exit code 10 when it is not
-    #[arg(long, value_name = "NAME", value_parser = flavour, conflicts_with = "engine")]
+    #[arg(long, value_name = "NAME", value_parser = super::parsed::<Flavour>, conflicts_with = "engine")]
     flavour: Option<Flavour>,
     /// Folder with TensorRT's libraries [default: EDGE_TENSORRT_DIR, then where the loader looks]
     #[arg(long, value_name = "DIR")]
@@ -27,10 +27,6 @@ pub(super) struct DoctorArgs {
     /// Folder in whose dev, etc, proc and sys is looked
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
     root: PathBuf,
-}
-
-fn flavour(text: &str) -> Result<Flavour, String> {
-    text.parse().map_err(|error: Error| error.message().to_owned())
 }
 
 /// Prints what this machine has and lacks.

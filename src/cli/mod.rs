@@ -41,6 +41,11 @@ pub fn program<A: clap::Parser>(work: impl FnOnce(A, &mut Terminal) -> Result<()
     }
 }
 
+/// A value by its own parser, which says what it expected.
+fn parsed<T: std::str::FromStr<Err = Error>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: Error| error.message().to_owned())
+}
+
 fn usage(error: &clap::Error) -> ExitCode {
     let _unwritable = error.print();
     ExitCode::from(if error.use_stderr() { ErrorKind::Usage.exit_code() } else { 0 })

@@ -2,6 +2,7 @@
 
 use super::sweep::SweepFlags;
 use crate::build::compile::Wishes;
+use crate::cli::parsed;
 use crate::config::precision::{Border, Calibrator, Rest};
 use crate::engine::cpu::{CpuBackend, CpuOptions};
 use crate::ffi::tensorrt::probe::Search;
@@ -213,10 +214,10 @@ pub struct PrecisionFlags {
     #[arg(long)]
     pub int8: bool,
     /// How ranges are cut off for `--int8`: max, entropy, percentile or mse [default: mse]
-    #[arg(long, value_name = "NAME", value_parser = calibrator)]
+    #[arg(long, value_name = "NAME", value_parser = parsed::<Calibrator>)]
     pub calibrator: Option<Calibrator>,
     /// What the rest computes in with `--int8`: half or float [default: half for a GPU, float for a CPU]
-    #[arg(long, value_name = "TYPE", value_parser = rest)]
+    #[arg(long, value_name = "TYPE", value_parser = parsed::<Rest>)]
     pub int8_rest: Option<Rest>,
     /// Convolutions that stay out of INT8, by name or part of the network, as in `model.10,model.22/m.0`
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
@@ -240,7 +241,7 @@ pub struct PrecisionFlags {
     #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
     pub int8_head_inputs: Option<bool>,
     /// Type of the converted graph's inputs and outputs: fp32 or fp16 [default: fp32]
-    #[arg(long, value_name = "TYPE", value_parser = border)]
+    #[arg(long, value_name = "TYPE", value_parser = parsed::<Border>)]
     pub io: Option<Border>,
     /// Folder with pictures that judge `--fp16` or `--int8` against the export [default: half of `--calibration`]
     #[arg(long, value_name = "DIR")]
@@ -257,7 +258,7 @@ pub struct PrecisionFlags {
 #[derive(Debug, Args)]
 pub struct GpuFlags {
     /// TensorRT family: trt8, trt10, trt11 or rtx [default: the only one that this machine can build for the target]
-    #[arg(long, value_name = "NAME", value_parser = flavour)]
+    #[arg(long, value_name = "NAME", value_parser = parsed::<Flavour>)]
     pub flavour: Option<Flavour>,
     /// Make no plan here; `edge-build finish` on the device adds it
     #[arg(long)]
@@ -300,7 +301,7 @@ pub struct CpuFlags {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
     /// Library that runs the network: auto, rten or onnxruntime [default: auto]
-    #[arg(long, value_name = "NAME", value_parser = backend)]
+    #[arg(long, value_name = "NAME", value_parser = parsed::<CpuBackend>)]
     pub cpu_backend: Option<CpuBackend>,
 }
 
@@ -328,32 +329,12 @@ impl CpuFlags {
     }
 }
 
-fn backend(text: &str) -> Result<CpuBackend, String> {
-    text.parse().map_err(|error: crate::Error| error.message().to_owned())
-}
-
-fn border(text: &str) -> Result<Border, String> {
-    text.parse().map_err(|error: crate::error::Error| error.message().to_owned())
-}
-
-fn rest(text: &str) -> Result<Rest, String> {
-    text.parse().map_err(|error: crate::error::Error| error.message().to_owned())
-}
-
 fn yes_or_no(text: &str) -> Result<bool, String> {
     match text {
         "yes" => Ok(true),
         "no" => Ok(false),
         _ => Err("expected yes or no".to_owned()),
     }
-}
-
-pub(super) fn calibrator(text: &str) -> Result<Calibrator, String> {
-    text.parse().map_err(|error: crate::Error| error.message().to_owned())
-}
-
-pub(super) fn flavour(text: &str) -> Result<Flavour, String> {
-    text.parse().map_err(|error: crate::Error| error.message().to_owned())
 }
 
 fn bytes(text: &str) -> Result<Bytes, String> {

@@ -1,12 +1,12 @@
 //! `edge-build sweep`.
 
-use super::flags::{CpuFlags, calibrator, duration, flavour, unit};
+use super::flags::{CpuFlags, duration, unit};
 use super::{json_text, order};
 use crate::aside::AsideFile;
 use crate::build::Options;
 use crate::build::sweep::{Line, Sweep, SweepOrder, sweep};
 use crate::build::watcher::Watcher;
-use crate::cli::{StopRequest, Terminal};
+use crate::cli::{StopRequest, Terminal, parsed};
 use crate::config::Recipe;
 use crate::config::precision::{Calibrator, Precision};
 use crate::config::recipe::ImageSize;
@@ -49,7 +49,7 @@ pub struct SweepFlags {
     #[arg(long, value_name = "DIR")]
     pub labels: Option<PathBuf>,
     /// How ranges are cut off for int8: max, entropy, percentile or mse [default: mse]
-    #[arg(long, value_name = "NAME", value_parser = calibrator)]
+    #[arg(long, value_name = "NAME", value_parser = parsed::<Calibrator>)]
     pub calibrator: Option<Calibrator>,
     /// Least score of a detection, 0 to 1 [default: 0.25]
     #[arg(long, value_name = "SCORE", value_parser = unit)]
@@ -70,7 +70,7 @@ pub struct SweepFlags {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub time_limit: Option<Duration>,
     /// TensorRT family of the plans that are timed [default: the only one that this machine can build for the target]
-    #[arg(long, value_name = "NAME", value_parser = flavour)]
+    #[arg(long, value_name = "NAME", value_parser = parsed::<Flavour>)]
     pub flavour: Option<Flavour>,
     /// TensorRT's optimisation level of the plans that are timed, 0 to 5 [default: TensorRT's own]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=5))]
