@@ -171,9 +171,14 @@ impl MemoryPlan {
         self
     }
 
+    /// The CUDA context with TensorRT's libraries, once for the process.
+    pub fn context(&self) -> Bytes {
+        self.line(CONTEXT)
+    }
+
     /// What appears on the device while the engine is loaded: all but the CUDA context.
     pub fn appearing(&self) -> Bytes {
-        Bytes(self.total.0.saturating_sub(self.line(CONTEXT).0))
+        Bytes(self.total.0.saturating_sub(self.context().0))
     }
 
     /// Whether it fits the budget.

@@ -144,14 +144,15 @@ pub fn cpu_budget(bundle: &Bundle, loaded: Bytes) -> Option<Bytes> {
     bundle.manifest().target.budget.or_else(left)
 }
 
-/// What all engines on the GPU may take together: the budget asked for or the bundle's, without what the process takes once.
-pub fn gpu_budget(bundle: &Bundle, gpu: &GpuOptions) -> Option<Bytes> {
+/// What all engines on the GPU may take together: the budget asked for or the bundle's, without what the process takes once by `plan`, the
+/// bundle's [`memory_plan`].
+pub fn gpu_budget(bundle: &Bundle, plan: Option<&MemoryPlan>, gpu: &GpuOptions) -> Option<Bytes> {
     let limit = gpu.budget.or(bundle.manifest().target.budget).or_else(|| {
         let found = devices(Driver::load().ok()?).ok()?;
         let device = found.into_iter().find(|device| device.ordinal == gpu.device)?;
         Some(Bytes(device.memory.0 / 100 * tensorrt::USUAL_SHARE_PERCENT))
     })?;
-    let once = memory_plan(bundle).map_or(0, |plan| plan.total.0.saturating_sub(plan.appearing().0));
+    let once = plan.map_or(0, |plan| plan.context().0);
     Some(Bytes(limit.0.saturating_sub(once)))
 }
 

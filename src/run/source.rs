@@ -127,7 +127,7 @@ impl BundleEngines {
         let gpu = self.gpu(device);
         let shares_memory = *self.integrated.get_or_init(|| machine::is_integrated(&gpu));
         let plan = machine::memory_plan(bundle);
-        let budget = machine::gpu_budget(bundle, &gpu);
+        let budget = machine::gpu_budget(bundle, plan.as_ref(), &gpu);
         let ways = choices(gpu.lanes, self.shared).into_iter().map(|way| {
             let ahead = way.ahead && !shares_memory;
             (way, plan.as_ref().map(|plan| plan.with_lanes(way.lanes, ahead)))
@@ -184,7 +184,7 @@ impl EngineSource for BundleEngines {
         if machine::is_for_cpu(bundle) {
             return self.cpu_budget.or_else(|| machine::cpu_budget(bundle, loaded));
         }
-        machine::gpu_budget(bundle, &self.gpu(device))
+        machine::gpu_budget(bundle, machine::memory_plan(bundle).as_ref(), &self.gpu(device))
     }
 
     fn load(&self, bundle: &Bundle, score_floor: f32, device: usize) -> Result<Box<dyn Engine>> {
