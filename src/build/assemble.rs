@@ -12,6 +12,7 @@ use super::precision::{self, Converted, Task};
 use super::put::{Parts, put};
 use super::watcher::Watcher;
 use super::{Options, Prepared, batch, inputs, prepare, unchanged};
+use crate::aside::AsideFile;
 use crate::bundle::manifest::{Golden, Precision, SCHEMA};
 use crate::bundle::{Manifest, check_output};
 use crate::config::{self, Recipe};
@@ -69,6 +70,9 @@ pub struct Built {
 /// Every kind that reading, checking, the engine, pictures and writing have. Nothing is left behind after an error.
 pub fn assemble(order: &Order, watcher: &mut dyn Watcher) -> Result<Built> {
     check_output(&order.output)?;
+    if let Some(folder) = &order.report {
+        AsideFile::create(&folder.join(report_name(order, "json")))?;
+    }
     let model = onnx::Model::read(&order.recipe.model)?;
     watcher.check_stop()?;
     let prepared = prepare(model, &order.options).map_err(|error| match error.place() {

@@ -146,7 +146,7 @@ pub struct Int8Rules {
     pub few_channels: Option<u32>,
     /// Whether depthwise convolutions are in INT8.
     pub depthwise: Option<bool>,
-    /// Whether the parts of the network that attend are in INT8; default: they are.
+    /// Whether the convolutions of attentions are in INT8: queries, keys, values, positions, projection; default: on a CPU.
     pub attention: Option<bool>,
     /// Whether a residual sum adds tensors that are both stored in 8 bits; default: on a GPU.
     pub sums: Option<bool>,

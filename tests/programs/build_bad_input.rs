@@ -111,6 +111,12 @@ fn outputs_that_cannot_be_written() {
         bench.build(&["-o", output]).ends_with(11).says_one_error(&[output]);
         assert_eq!(bench.names(), before);
     }
+    // What is written about the build is asked for before it, not found out after.
+    for (flag, output) in [("--report", "missing"), ("--report", "names.txt"), ("--junit", "missing/x.xml")] {
+        let ran = bench.build(&["-o", "x.edge", flag, output]);
+        ran.ends_with(11).says_one_error(&[output]);
+        assert_eq!(bench.names(), before, "{flag} {output}");
+    }
     assert_eq!(bench.read("model.onnx"), model(0.9), "the model is as it was");
     assert!(Path::new("/dev/null").metadata().is_ok_and(|about| !about.is_file()));
 }

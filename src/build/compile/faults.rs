@@ -26,8 +26,8 @@ pub struct GraphFacts {
     pub quantized_depthwise: Occurrence,
     /// Convolutions and matrix products that compute in half.
     pub halves: Occurrence,
-    /// Convolutions in parts that attend whose weights are stored in 8 bits.
-    pub quantized_attention: Occurrence,
+    /// Depthwise convolutions of attentions, which make positions out of the values, whose weights are stored in 8 bits.
+    pub quantized_positions: Occurrence,
     /// Whether the graph ends in rows of finished boxes (no NMS left to do).
     pub end_to_end: bool,
 }
@@ -76,11 +76,11 @@ impl GraphFacts {
                     if weight == Some(5) {
                         facts.volume_convolutions.add(label);
                     }
-                    if stored && attention.contains(&label()) {
-                        facts.quantized_attention.add(label);
-                    }
                     if stored && is_depthwise(node, &shapes) {
                         facts.quantized_depthwise.add(label);
+                        if attention.contains(&label()) {
+                            facts.quantized_positions.add(label);
+                        }
                     }
                 }
                 "QuantizeLinear" | "DequantizeLinear" => facts.quantized.add(label),
@@ -181,13 +181,13 @@ pub fn known(flavour: Flavour, version: Version, capability: u32, graph: &GraphF
         "Assertion",
     );
     add(
-        nvidia && at(10, 6..=6) && graph.quantized_attention.count > 0 && graph.halves.count > 0 && graph.end_to_end,
+        nvidia && at(10, 6..=6) && graph.quantized_positions.count > 0 && graph.halves.count > 0,
         format!(
-            "{product} {version} makes plans of INT8 models with attention in INT8, the rest in half and an NMS-free tail that answer wrongly \
-             (seen with yolo26 on an H200); the known answers will not let such a plan pass"
+            "{product} {version} makes plans that answer wrongly of INT8 models whose attention is INT8 as well, {} of it, and the rest half \
+             (seen with yolov10, yolo11 and yolo26 on an H200); the known answers will not let such a plan pass",
+            graph.quantized_positions.first
         ),
-        "build the bundle again with `--int8-rest float`, or with `--int8-attention no` (of yolo26: \
-         `--int8-keep model.10,model.22`)",
+        "build the bundle again without `--int8-attention yes`",
         false,
         "",
     );
@@ -229,10 +229,8 @@ pub fn way_out_of(text: &str, faults: &[Fault], graph: &GraphFacts, capability: 
         return Some(format!("{}: {}", fault.what, fault.way_out));
     }
     if text.contains("incorrectly marked as an int8 node") {
-        let part = match (graph.quantized_attention.count, graph.quantized_depthwise.count) {
-            (1.., _) => {
-                "its attention out of INT8 with `--int8-attention no` (of yolo26: `--int8-keep model.10,model.22`)"
-            }
+        let part = match (graph.quantized_positions.count, graph.quantized_depthwise.count) {
+            (1.., _) => "its attention out of INT8 (no `--int8-attention yes`)",
             (0, 1..) => {
                 "its depthwise convolutions out of INT8 with `--int8-depthwise no`, or a part with `--int8-keep PART`"
             }
@@ -305,16 +303,17 @@ mod tests {
         assert_eq!(verdict(Flavour::Trt10, "10.7.0", 87, &end_to_end_int8), (0, false));
         assert_eq!(verdict(Flavour::Trt10, "10.3.0", 87, &graph()), (0, false));
         // Seen on an H200: 10.6 builds it, and the plan answers wrongly. With the rest in float it answers right.
-        let half = GraphFacts { halves: occurs(12), quantized_attention: occurs(5), ..end_to_end_int8.clone() };
+        let half = GraphFacts { halves: occurs(12), quantized_positions: occurs(2), ..end_to_end_int8.clone() };
         let warned = |text: &str, graph: &GraphFacts| {
             known(Flavour::Trt10, version(text), 90, graph)
                 .iter()
-                .any(|fault| fault.way_out.contains("--int8-rest float"))
+                .any(|fault| fault.way_out.contains("--int8-attention yes"))
         };
         assert!(warned("10.6.0", &half));
         assert!(!warned("10.6.0", &end_to_end_int8) && !warned("10.7.0", &half));
-        assert!(!warned("10.6.0", &GraphFacts { end_to_end: false, ..half.clone() }));
-        assert!(!warned("10.6.0", &GraphFacts { quantized_attention: occurs(0), ..half.clone() }));
+        assert!(warned("10.6.0", &GraphFacts { end_to_end: false, ..half.clone() }));
+        assert!(!warned("10.6.0", &GraphFacts { halves: occurs(0), ..half.clone() }));
+        assert!(!warned("10.6.0", &GraphFacts { quantized_positions: occurs(0), ..half.clone() }));
         assert!(refuse_fatal(&known(Flavour::Trt10, version("10.6.0"), 90, &half)).is_ok());
         assert_eq!(verdict(Flavour::Trt10, "10.2.0", 87, &graph()), (1, true));
         let end_to_end = GraphFacts { end_to_end: true, ..graph() };
@@ -379,9 +378,8 @@ mod tests {
         let both = marked(&GraphFacts { quantized_depthwise: occurs(7), halves: occurs(3), ..int8.clone() });
         assert!(both.contains("its depthwise") && both.contains("--int8-depthwise no"), "{both}");
         let attends =
-            marked(&GraphFacts { quantized_depthwise: occurs(7), quantized_attention: occurs(3), ..int8.clone() });
-        assert!(attends.contains("--int8-attention no"), "{attends}");
-        assert!(attends.contains("`--int8-keep model.10,model.22`"), "{attends}");
+            marked(&GraphFacts { quantized_depthwise: occurs(7), quantized_positions: occurs(3), ..int8.clone() });
+        assert!(attends.contains("no `--int8-attention yes`"), "{attends}");
         let lacks = "Unable to load library: libnvinfer_builder_resource.so.10.6.0: cannot open shared object file";
         assert!(way_out_of(lacks, &[], &int8, 90).unwrap().contains("LD_LIBRARY_PATH"));
         assert!(

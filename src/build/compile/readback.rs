@@ -89,9 +89,7 @@ fn way_out(precision: &Precision) -> String {
     let others = OTHERS;
     match (holds("int8"), holds("f16")) {
         (true, true) => {
-            format!(
-                "{REST_IN_FLOAT}, or leave attention (`--int8-attention no`) or other parts out of INT8 with `--int8-keep PART`; or {others}, or `--fp16`"
-            )
+            format!("{REST_IN_FLOAT}, or leave parts out of INT8 with `--int8-keep PART`; or {others}, or `--fp16`")
         }
         (true, false) => format!("leave parts out of INT8 with `--int8-keep PART`; or {others}, or `--fp16`"),
         _ => format!("{others}, or build without `--fp16`"),

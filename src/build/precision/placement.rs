@@ -59,7 +59,7 @@ impl Placement {
                 Some(reason) => Some(reason.clone()),
                 None => float_reason(position, node, &tail, index, shapes, rules)?,
             };
-            let float = float.or_else(|| attention.contains(&name).then(|| "part with attention".to_owned()));
+            let float = float.or_else(|| attention.contains(&name).then(|| "attention".to_owned()));
             let unsuited = float.is_some() && float == rules.unsuited(node, &weight_sizes(node, index))?;
             placement.layers.push(Layer {
                 position,

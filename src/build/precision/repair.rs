@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 
 /// Most tries of the whole gate.
 const MOST_STEPS: usize = 6;
-/// Most further tries after one that passed, for parts that need not stay in float.
+/// Most further tries after one that passed, for parts of the last group that need not stay in float.
 const MOST_FINER: usize = 2;
+/// Most tries after those, each without one part of any group.
+const MOST_SINGLE: usize = 3;
 /// Time after which no further step is begun.
 const TIME_LIMIT: Duration = Duration::from_secs(900);
 
@@ -66,13 +68,14 @@ pub(super) fn until_it_passes(
     watcher: &mut dyn Watcher,
 ) -> Result<(Built, Option<Verdict>, Vec<Step>)> {
     let mut sensitivity = Sensitivity::of(plan)?;
-    let mut kept = sensitivity.dear_for_little(watcher)?;
+    let dear = sensitivity.dear_for_little(watcher)?;
+    let mut kept = dear.clone();
     let Some(gate) = gate else { return Ok((plan.build(&kept, watcher)?, None, Vec::new())) };
     let mut tries = Tries { plan, gate, steps: Vec::new(), start: Instant::now() };
     let mut before = Kept::new();
     let mut found = tries.judge(&kept, Change::default(), watcher)?;
     let mut ranking: Option<Vec<Part>> = None;
-    let mut group: Vec<Part> = Vec::new();
+    let (mut group, mut put_back): (Vec<Part>, Vec<Part>) = (Vec::new(), Vec::new());
     while !found.passed() && tries.may_go_on(MOST_STEPS) {
         let parts = match &mut ranking {
             Some(parts) => parts,
@@ -86,10 +89,16 @@ pub(super) fn until_it_passes(
         watcher.say(&format!("repair: {} put back into float", names(&group).join(", ")));
         before.clone_from(&kept);
         kept = with(&before, &group);
+        put_back.extend(group.iter().cloned());
         found = tries.judge(&kept, Change { put_back: names(&group), taken_again: Vec::new() }, watcher)?;
     }
     if found.passed() && group.len() > 1 {
-        found = tries.with_fewest(found, &before, &group, watcher)?;
+        let (fewer, needed) = tries.with_fewest(found, &before, &group, watcher)?;
+        found = fewer;
+        put_back.truncate(put_back.len() - group.len() + needed);
+    }
+    if found.passed() {
+        found = tries.without_singles(found, &dear, put_back, watcher)?;
     }
     let Tries { gate, steps, .. } = tries;
     Ok((found.built, Some(Verdict { judged: found.judged, ground: gate.into_ground() }), steps))
@@ -147,11 +156,17 @@ impl Tries<'_> {
     }
 
     /// `all` passed with the whole of `group` in float, and failed with `before` alone: looks for the fewest of its worst parts with
-    /// which it passes.
-    fn with_fewest(&mut self, all: Tried, before: &Kept, group: &[Part], watcher: &mut dyn Watcher) -> Result<Tried> {
+    /// which it passes, and how many those are.
+    fn with_fewest(
+        &mut self,
+        all: Tried,
+        before: &Kept,
+        group: &[Part],
+        watcher: &mut dyn Watcher,
+    ) -> Result<(Tried, usize)> {
         let (mut best, most) = (all, self.steps.len() + MOST_FINER);
         let mut last = group.len();
-        fewest(group.len(), |some| {
+        let needed = fewest(group.len(), |some| {
             if !self.may_go_on(most) {
                 return Ok(None);
             }
@@ -171,6 +186,34 @@ impl Tries<'_> {
             }
             Ok(Some(passed))
         })?;
+        Ok((best, needed))
+    }
+
+    /// `all` passed with `dear` and `put_back` in float: takes single parts back into INT8, that with most arithmetic first, and leaves
+    /// those there without which it passes. The last of `put_back` is not tried: without it the gate has failed.
+    fn without_singles(
+        &mut self,
+        all: Tried,
+        dear: &Kept,
+        mut put_back: Vec<Part>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Tried> {
+        let (mut best, most) = (all, self.steps.len() + MOST_SINGLE);
+        let mut open = put_back.clone();
+        open.pop();
+        open.sort_by(|one, other| other.share().total_cmp(&one.share()));
+        for part in open {
+            if !self.may_go_on(most) {
+                break;
+            }
+            watcher.say(&format!("repair: {} taken back into INT8", part.name));
+            let fewer: Vec<Part> = put_back.iter().filter(|other| other.name != part.name).cloned().collect();
+            let change = Change { put_back: Vec::new(), taken_again: vec![part.name] };
+            let tried = self.judge(&with(dear, &fewer), change, watcher)?;
+            if tried.passed() {
+                (best, put_back) = (tried, fewer);
+            }
+        }
         Ok(best)
     }
 }

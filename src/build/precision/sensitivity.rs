@@ -44,6 +44,11 @@ impl Part {
     pub(super) fn harm(&self) -> f64 {
         self.found.map_or(0.0, |harm| harm.outputs)
     }
+
+    /// Share of the convolutions' arithmetic, 0..1.
+    pub(super) fn share(&self) -> f64 {
+        self.share
+    }
 }
 
 /// The parts of one network, measured when asked for.

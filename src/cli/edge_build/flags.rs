@@ -231,7 +231,7 @@ pub struct PrecisionFlags {
     /// Whether depthwise convolutions are INT8: yes or no [default: yes]
     #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
     pub int8_depthwise: Option<bool>,
-    /// Whether the parts that attend are INT8: yes or no [default: yes]
+    /// Whether the convolutions of attentions are INT8: yes or no [default: no for a GPU]
     #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
     pub int8_attention: Option<bool>,
     /// Whether residual sums add what is stored in 8 bits on both sides: yes or no [default: yes for a GPU]

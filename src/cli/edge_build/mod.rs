@@ -18,6 +18,7 @@ pub use flags::{BuildFlags, Command, Flags};
 pub use sweep::SweepFlags;
 
 use super::{StopRequest, Terminal};
+use crate::aside::AsideFile;
 use crate::build::assemble;
 use crate::build::compile::Compiler;
 use crate::bundle::gate::GateResult;
@@ -53,6 +54,8 @@ pub fn run(flags: Flags, terminal: &mut Terminal) -> Result<()> {
 fn build(flags: &BuildFlags, terminal: &mut Terminal) -> Result<()> {
     terminal.set_quiet(flags.quiet);
     let began = Instant::now();
+    // An early answer before long work, as for the bundle and the report.
+    flags.junit.as_deref().map(AsideFile::create).transpose()?;
     let mut gate = None;
     let result = build_and_tell(flags, &mut gate, terminal);
     let end = End { result: result.as_ref(), gate: gate.as_ref(), took: began.elapsed() };

@@ -1,7 +1,8 @@
 //! Where INT8 goes when the rules ask for it.
 
-use super::super::{PICTURE, count};
+use super::super::{PICTURE, Placement, count};
 use super::*;
+use crate::onnx::index::GraphIndex;
 
 fn operators(model: &Model, name: &str) -> usize {
     model.graph().node.iter().filter(|node| node.op_type == name).count()
@@ -239,4 +240,21 @@ fn a_picture_that_is_passed_on_to_a_convolution_is_stored_at_the_input() {
     let exact = look(network(), "output0", CpuBackend::Rten);
     let difference = largest_difference(&exact, &look(built.model, "output0", CpuBackend::Rten));
     assert!(difference > 0.0 && difference < 0.5, "{difference}");
+}
+
+/// A GPU gets attention in half, with the reason; what stands around it is in INT8.
+#[test]
+fn attention_stays_out_on_a_gpu() {
+    let model = crate::build::attention::sample("MatMul");
+    let shapes = shapes::infer(&model).unwrap();
+    let index = GraphIndex::new(model.graph());
+    let out = |rules: &Rules<'_>| -> Vec<String> {
+        let layers = Placement::decide(&index, &shapes, &BTreeMap::new(), rules).unwrap().layers;
+        layers.into_iter().filter(|layer| layer.float.as_deref() == Some("attention")).map(|layer| layer.name).collect()
+    };
+    let nothing = Int8Rules::default();
+    assert_eq!(out(&Rules { few_channels: 0, ..Rules::of(&nothing, true) }), ["qkv", "pe", "proj"]);
+    let asked = Int8Rules { attention: Some(true), ..Int8Rules::default() };
+    assert!(out(&Rules { few_channels: 0, ..Rules::of(&asked, true) }).is_empty());
+    assert!(out(&Rules::of(&nothing, false)).is_empty(), "CPU engines take it");
 }
