@@ -18,13 +18,15 @@ mod terminal;
 pub use terminal::Terminal;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::ffi::process;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Reads the flags with `parse`, runs `work` on them and turns its result into text and exit code.
 ///
-/// Help and version print to standard output and end with 0; a flag that cannot be understood ends with 2.
+/// Help and version print to standard output and end with 0; a flag that cannot be understood ends with 2. Where a thread was left behind
+/// inside a library the process ends here: the library's own end would fault.
 pub fn program<A: clap::Parser>(work: impl FnOnce(A, &mut Terminal) -> Result<()>) -> ExitCode {
     init_logs();
     let mut terminal = Terminal::of_process();
@@ -32,13 +34,15 @@ pub fn program<A: clap::Parser>(work: impl FnOnce(A, &mut Terminal) -> Result<()
         Ok(flags) => work(flags, &mut terminal),
         Err(error) => return usage(&error),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
+    let code = result.map_or_else(
+        |error| {
             terminal.error(&error);
-            ExitCode::from(error.kind().exit_code())
-        }
-    }
+            error.kind().exit_code()
+        },
+        |()| 0,
+    );
+    process::end_if_left_behind(code);
+    ExitCode::from(code)
 }
 
 /// A value by its own parser, which says what it expected.

@@ -6,6 +6,7 @@
 //! | [`lane`] | the project's own kernels beside TensorRT | compiled in as PTX |
 //! | [`nvml`] | NVIDIA's management library: heat, clocks, memory errors | at run time, where a driver brings it |
 //! | [`onnxruntime`] | ONNX Runtime | at run time |
+//! | [`process`] | the end of the process past the exit handlers of libraries | always there |
 //! | [`signal`] | the kernel: SIGHUP | always there |
 //! | [`storage`] | the file system: free space | always there |
 //! | [`tensorrt`] | TensorRT 8.5 to 11 and TensorRT-RTX, through hand-declared virtual tables | at run time, table chosen by version |
@@ -16,6 +17,7 @@ pub mod cuda;
 pub mod lane;
 pub mod nvml;
 pub mod onnxruntime;
+pub mod process;
 pub mod signal;
 pub mod storage;
 pub mod tensorrt;

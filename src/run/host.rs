@@ -12,6 +12,7 @@ mod worker;
 
 use crate::engine::{Engine, EngineInfo, Inference, MemoryFigures};
 use crate::error::{Error, ErrorKind, Result};
+use crate::ffi::process;
 use crate::frame::Frame;
 use crate::units::index;
 use accounts::{Accounts, ended};
@@ -326,6 +327,7 @@ impl Host {
                 drop(said);
             }
             if since.elapsed() >= limit {
+                process::left_behind();
                 return false;
             }
             std::thread::sleep(Duration::from_millis(1));

@@ -5,6 +5,7 @@ use super::{PlanOrder, dotted, timings};
 use crate::build::watcher::Watcher;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ffi::cuda::{self, Driver};
+use crate::ffi::process;
 use crate::ffi::tensorrt::callbacks::{self, FoldedLine, Phase, ProgressMonitor, ReportedError};
 use crate::ffi::tensorrt::version::{Flavour, Version};
 use crate::ffi::tensorrt::{
@@ -103,6 +104,7 @@ pub fn compile(request: Request, watcher: &mut dyn Watcher) -> Result<Compiled> 
         }
         // TensorRT 8 never asks whether to go on: the build is left behind and ends with the process.
         if flavour == Flavour::Trt8 && control.given_up().is_some() {
+            process::left_behind();
             break Err(control.reason(time_limit));
         }
     };
