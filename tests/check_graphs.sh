@@ -60,15 +60,26 @@ for model in "${models[@]}"; do
     [ "$kind" = "${kind%-*}" ] || target=(--target h200 --flavour trt10 --portable)
     quiet "$build" "$work/recipe.toml" "${target[@]}" -o "$work/made.edge"
     unzip -qo "$work/made.edge" model.onnx -d "$work"
-    echo "$model $kind: $("$python" - "$work/model.onnx" <<'END'
+    about=$("$python" - "$work/model.onnx" "$kind" <<'END'
 import collections, sys
 import onnx
 model = onnx.load(sys.argv[1])
 onnx.checker.check_model(model, full_check=True)
 kinds = collections.Counter(onnx.TensorProto.DataType.Name(weight.data_type) for weight in model.graph.initializer)
-print("opset", model.opset_import[0].version, "weights", dict(kinds))
+said = ""
+if sys.argv[2] == "int8-gpu":
+    # The convolutions of attention stay in half, by their names in these exports; those around them do not.
+    made = {output: node for node in model.graph.node for output in node.output}
+    stored = {node.name: node.input[1] in made and made[node.input[1]].op_type == "DequantizeLinear"
+              for node in model.graph.node if node.op_type == "Conv"}
+    attention = [name for name in stored if "/attn/" in name]
+    assert not any(stored[name] for name in attention), [name for name in attention if stored[name]]
+    assert all(stored[name] for name in stored if "/ffn" in name), "feed-forward networks are in INT8"
+    said = f", convolutions of attention in half: {len(attention)}"
+print("opset", model.opset_import[0].version, "weights", dict(kinds), end=said + "\n")
 END
-)"
+) || { echo "check_graphs: the graph of $model $kind is not as expected"; exit 1; }
+    echo "$model $kind: $about"
     # ONNX Runtime 1.32 joins Q/DQ pairs around a concatenation to an operator that knows no half scales, and then refuses its own
     # graph: the graph is run as written.
     "$python" - "$shared/tools/reference_detect.py" "$work/model.onnx" "$work/val" "$work/python.jsonl" <<'END' >/dev/null

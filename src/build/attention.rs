@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashSet};
 /// Nodes between a matrix product and the soft-max: scaling, masks, a transposition.
 const MOST_BETWEEN: usize = 2;
 /// Nodes between a matrix product and a convolution of the same attention: reshapes, splits, transpositions, the soft-max, a sum.
-const MOST_AROUND: usize = 10;
+const MOST_AROUND: usize = 16;
 
 /// Names of the convolutions of every attention: those that make its queries, keys and values, the one that makes the positions out of the
 /// values beside the products, and the projection that reads the result. What else stands in the same part of the network, such as a
@@ -56,7 +56,8 @@ fn labels(nodes: &[&NodeProto]) -> BTreeSet<String> {
     nodes.iter().map(|node| node::label(node)).collect()
 }
 
-/// The first nodes that are `wanted` on each path from `node`, with at most `between` others on the way.
+/// The first nodes that are `wanted` on each path from `node`, with at most `between` others on the way. Sizes are no values: no path leads
+/// through `Shape`.
 fn nearest<'a>(
     node: &NodeProto,
     way: Way,
@@ -74,7 +75,8 @@ fn nearest<'a>(
     let mut seen = HashSet::new();
     let mut open = next(node);
     for _ in 0..=between {
-        let here = open.into_iter().filter(|node| seen.insert(std::ptr::from_ref(*node))).collect::<Vec<_>>();
+        let is_new = |node: &&NodeProto| node.op_type != "Shape" && seen.insert(std::ptr::from_ref(*node));
+        let here = open.into_iter().filter(is_new).collect::<Vec<_>>();
         let (reached, others): (Vec<_>, Vec<_>) = here.into_iter().partition(|node| wanted(node));
         found.extend(reached);
         open = others.into_iter().flat_map(next).collect();
