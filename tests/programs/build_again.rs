@@ -138,8 +138,10 @@ fn what_ends_a_build_is_an_error_in_both() {
     assert!(json["error"]["place"].as_str().unwrap().contains("a&b<c>.onnx"), "{json}");
     let junit = Junit::of(&bench.read("gate.xml"));
     assert_eq!(junit.verdicts, [("build".to_owned(), "error".to_owned())]);
-    // What ended the build is told first; a JUnit file that cannot be written is an error of its own.
-    line(&bench, &["--junit", "no/such/folder.xml"], 2);
+    // A JUnit file that cannot be written is found out before the work, and told like all else that ends a build.
+    let (json, people) = line(&bench, &["--junit", "no/such/folder.xml"], 11);
+    assert!(json["error"]["place"].as_str().unwrap().contains("no/such/folder.xml"), "{json}");
+    assert_eq!(people.matches("no/such/folder.xml").count(), 1, "{people}");
     bench.write("line1/recipe.toml", RECIPE.as_bytes());
     line(&bench, &["--junit", "no/such/folder.xml"], 11);
 }

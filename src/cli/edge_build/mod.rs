@@ -54,12 +54,15 @@ pub fn run(flags: Flags, terminal: &mut Terminal) -> Result<()> {
 fn build(flags: &BuildFlags, terminal: &mut Terminal) -> Result<()> {
     terminal.set_quiet(flags.quiet);
     let began = Instant::now();
-    // An early answer before long work, as for the bundle and the report.
-    flags.junit.as_deref().map(AsideFile::create).transpose()?;
     let mut gate = None;
-    let result = build_and_tell(flags, &mut gate, terminal);
+    // An early answer before long work, as for the bundle and the report.
+    let junit = flags.junit.as_deref().map(|file| AsideFile::create(file).map(|_| file)).transpose();
+    let (junit, result) = match junit {
+        Ok(file) => (file, build_and_tell(flags, &mut gate, terminal)),
+        Err(error) => (None, Err(error)),
+    };
     let end = End { result: result.as_ref(), gate: gate.as_ref(), took: began.elapsed() };
-    let reported = outcome::report(flags, &end, terminal);
+    let reported = outcome::report(flags, junit, &end, terminal);
     // What ended the build is told before what could not be written about it.
     result.and(reported)
 }

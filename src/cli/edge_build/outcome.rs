@@ -9,7 +9,7 @@ use crate::cli::Terminal;
 use crate::error::{Error, Result};
 use crate::units::Bytes;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A build that went well.
@@ -63,12 +63,12 @@ struct Failure<'a> {
     hint: Option<&'a str>,
 }
 
-/// Writes what the flags ask for.
+/// Writes what the flags ask for, the JUnit file to `junit`.
 ///
 /// # Errors
 /// [`crate::ErrorKind::Output`]; those of opening the bundle that was written.
-pub(super) fn report(flags: &BuildFlags, end: &End<'_>, terminal: &mut Terminal) -> Result<()> {
-    let written = flags.junit.as_ref().map(|file| junit::write(file, &suite_name(flags, end), end)).transpose();
+pub(super) fn report(flags: &BuildFlags, junit: Option<&Path>, end: &End<'_>, terminal: &mut Terminal) -> Result<()> {
+    let written = junit.map(|file| junit::write(file, &suite_name(flags, end), end)).transpose();
     if flags.json {
         let line = serde_json::to_string(&outcome(end)?);
         terminal.data(line.map_err(|error| Error::unexpected("the JSON cannot be written").because(error))?)?;
