@@ -61,6 +61,11 @@ pub fn prepare(mut model: Model, options: &Options) -> Result<Prepared> {
         decided.push(format!("the graph ends at {}, as `--outputs` says", quoted(&options.outputs)));
     }
     operators::check(&model)?;
+    match edit::remove_identities(&mut model) {
+        0 => {}
+        1 => decided.push("removed 1 operator that only renames".to_owned()),
+        many => decided.push(format!("removed {many} operators that only rename")),
+    }
     weights::check(&model, &mut decided)?;
     quantized::check(&model, &mut decided)?;
     let metadata = Metadata::of(&model)?;

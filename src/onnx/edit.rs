@@ -32,6 +32,36 @@ pub fn keep_outputs(model: &mut Model, names: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// Removes `Identity` operators: who reads one reads what it reads. One that makes an output of the graph stays. Gives how many went.
+///
+/// Exporters write them for equal weights. TensorRT sees no weight behind one, so that a convolution has none to store in 8 bits, and
+/// rten joins both names to one, of which it then can show only one.
+pub fn remove_identities(model: &mut Model) -> usize {
+    let graph = model.graph_mut();
+    let outputs: HashSet<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
+    let mut sources: HashMap<String, String> = HashMap::new();
+    for node in graph.node.iter().filter(|node| node.op_type == "Identity" && node.domain.is_empty()) {
+        if let ([from], [to]) = (node.input.as_slice(), node.output.as_slice())
+            && !outputs.contains(to.as_str())
+        {
+            sources.insert(to.clone(), from.clone());
+        }
+    }
+    if sources.is_empty() {
+        return 0;
+    }
+    graph.node.retain(|node| node.op_type != "Identity" || !node.output.iter().any(|name| sources.contains_key(name)));
+    for name in graph.node.iter_mut().flat_map(|node| &mut node.input) {
+        // One may read another; a graph that was checked has no circles, and this ends in one too.
+        for _ in 0..sources.len() {
+            let Some(source) = sources.get(name) else { break };
+            name.clone_from(source);
+        }
+    }
+    graph.value_info.retain(|info| !sources.contains_key(&info.name));
+    sources.len()
+}
+
 /// Writes out strides, dilations and paddings that windows leave to the standard's defaults, which rten does not know for all of
 /// them. Gives whether any did.
 pub fn spell_out_windows(model: &mut Model) -> bool {

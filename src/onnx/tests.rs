@@ -152,3 +152,27 @@ proptest! {
         }
     }
 }
+
+/// weight → a → b → convolution; its output → c, which ends the graph, and → d → a second reader.
+#[test]
+fn identities_go_and_outputs_keep_their_names() {
+    let identity = |from: &str, to: &str| make::node("Identity", to, &[from], &[to], vec![]);
+    // Not in the order of their values, as nobody may write them, but some do.
+    let nodes = vec![
+        identity("a", "b"),
+        identity("weight", "a"),
+        make::node("Conv", "conv", &["images", "b"], &["y"], vec![]),
+        identity("y", "c"),
+        identity("y", "d"),
+        make::node("Relu", "relu", &["d"], &["z"], vec![]),
+    ];
+    let outputs = ["c", "z"].map(|name| value(name, DataType::F32, &[1, 1, 8, 8]));
+    let mut sample = Sample::new(&[1, 1, 8, 8], nodes, outputs.to_vec());
+    sample.weights = vec![tensor::from_f32("weight", &[1, 1, 1, 1], &[2.0])];
+    let mut model = sample.model();
+    assert_eq!(edit::remove_identities(&mut model), 3);
+    let left: Vec<_> = model.graph().node.iter().map(|node| (node.name.as_str(), node.input.join(" "))).collect();
+    let wanted = [("conv", "images weight"), ("c", "y"), ("relu", "y")];
+    assert_eq!(left, wanted.map(|(name, inputs)| (name, inputs.to_owned())));
+    assert_eq!(edit::remove_identities(&mut model), 0);
+}
