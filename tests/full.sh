@@ -36,5 +36,6 @@ pcb-yolov10n 0.9179 0.5246
 END
 # What FP16 and INT8 cost, on all pictures and on those that judged nothing (docs/measurements/precision.md).
 tests/check_graphs.sh
+tests/exports.sh > "$work/exports.md"
 tests/precision_accuracy.sh "$work/precision"
 echo "everything holds"

@@ -27,7 +27,8 @@ pub(in crate::build) fn rewrite(model: &mut Model, batch: u32) -> Result<usize> 
     let mut names: HashSet<String> = model.graph().initializer.iter().map(|weight| weight.name.clone()).collect();
     names.extend(model.graph().node.iter().flat_map(|node| node.output.iter().cloned()));
     names.extend(model.graph().input.iter().map(|info| info.name.clone()));
-    let mut walk = Walk { batch: i64::from(batch), many, names, operands: Vec::new(), inserted: Vec::new() };
+    let ends = model.graph().output.iter().map(|output| output.name.clone()).collect();
+    let mut walk = Walk { batch: i64::from(batch), many, names, ends, operands: Vec::new(), inserted: Vec::new() };
     for position in order {
         let Some(found) = model.graph_mut().node.get_mut(position) else { continue };
         one.step(found)?;
@@ -87,6 +88,8 @@ struct Walk {
     many: Shapes,
     /// Names in use.
     names: HashSet<String>,
+    /// Outputs of the graph.
+    ends: HashSet<String>,
     /// New constants.
     operands: Vec<TensorProto>,
     /// New nodes, each with the position of the node that it goes in front of, ascending in run order.
@@ -127,6 +130,13 @@ impl Walk {
             if carried.iter().any(Option::is_some) && axis.is_none() && !values_only {
                 return Err(lost(&format!("its result {} holds no batch", one.fact(name))));
             }
+            let shared = axis.is_some_and(|axis| fixed(one, Some(name)).is_ok_and(|small| small.get(axis) != Some(&1)));
+            if shared && self.ends.contains(name) {
+                let result = one.fact(name);
+                return Err(lost(&format!(
+                    "its result {result} ends the graph and has no dimension for the batch alone"
+                )));
+            }
         }
         Ok(())
     }
@@ -136,10 +146,11 @@ impl Walk {
         let input = fixed(one, node.input.first())?;
         let output = fixed(one, node.output.first())?;
         let before: i64 = input.iter().take(from).product();
-        // The batch goes where as many elements lie before it as in the input; a slot stays whole then.
-        let to = (0..output.len())
-            .find(|&axis| output.get(axis) == Some(&1) && output.iter().take(axis).product::<i64>() == before);
-        let Some(to) = to else {
+        // The batch goes where as many elements lie before it as in the input; a slot stays whole then. Without a dimension of its own
+        // there it becomes the outer factor of one: areas of a picture that attend apart.
+        let fits = |axis: &usize| output.iter().take(*axis).product::<i64>() == before;
+        let alone = (0..output.len()).find(|axis| output.get(*axis) == Some(&1) && fits(axis));
+        let Some(to) = alone.or_else(|| (0..output.len()).find(fits)) else {
             return Err(lost(&format!("it turns {input:?} into {output:?}, which has no dimension for the batch")));
         };
         match target.get(to) {
@@ -147,13 +158,15 @@ impl Walk {
             Some(0) if to == from => return Ok(()),
             _ => {}
         }
-        self.replace(node, 1, &target, to)
+        let length = output.get(to).copied().unwrap_or(1);
+        self.replace(node, 1, &target, to, length)
     }
 
     fn resize(&mut self, node: &mut NodeProto, one: &Shapes, from: Option<usize>) -> Result<()> {
         let (Some(from), Some(target)) = (from, self.constant_target(node, 3)) else { return Ok(()) };
-        let rank = fixed(one, node.input.first())?.len();
-        if target.len() == rank { self.replace(node, 3, &target, from) } else { Ok(()) }
+        let input = fixed(one, node.input.first())?;
+        let length = input.get(from).copied().unwrap_or(1);
+        if target.len() == input.len() { self.replace(node, 3, &target, from, length) } else { Ok(()) }
     }
 
     /// Joins tensors with and without a batch: those without are repeated first.
@@ -183,12 +196,13 @@ impl Walk {
         self.many.fact(name).ints().map(<[i64]>::to_vec)
     }
 
-    /// Gives `node` a shape operand of its own with the batch at `axis`.
-    fn replace(&mut self, node: &mut NodeProto, at: usize, target: &[i64], axis: usize) -> Result<()> {
+    /// Gives `node` a shape operand of its own with the batch at `axis`, whose length was `one` without it.
+    fn replace(&mut self, node: &mut NodeProto, at: usize, target: &[i64], axis: usize, one: i64) -> Result<()> {
         let mut target = target.to_vec();
+        let many = one.saturating_mul(self.batch);
         match target.get_mut(axis) {
-            Some(length) if *length == self.batch => return Ok(()),
-            Some(length @ (0 | 1)) => *length = self.batch,
+            Some(length) if *length == many => return Ok(()),
+            Some(length) if *length == 0 || *length == one => *length = many,
             other => return Err(lost(&format!("its shape operand has {other:?} where the batch belongs"))),
         }
         let name =
@@ -219,7 +233,7 @@ impl Walk {
     }
 }
 
-/// The one axis on which a tensor grows from 1 to `batch`; `None` when it does not grow.
+/// The one axis on which a tensor grows `batch` times; `None` when it does not grow.
 fn axis_between(one: &Fact, many: &Fact, batch: i64) -> Result<Option<usize>> {
     let (Some(small), Some(large)) = (one.fixed(), many.fixed()) else {
         return if one.shape.is_none() && many.shape.is_none() && one.element == DataType::Undefined {
@@ -231,7 +245,10 @@ fn axis_between(one: &Fact, many: &Fact, batch: i64) -> Result<Option<usize>> {
     let grown: Vec<usize> = (0..small.len().max(large.len())).filter(|&at| small.get(at) != large.get(at)).collect();
     match grown.as_slice() {
         [] => Ok(None),
-        &[axis] if small.len() == large.len() && small.get(axis) == Some(&1) && large.get(axis) == Some(&batch) => {
+        &[axis]
+            if small.len() == large.len()
+                && small.get(axis).and_then(|length| length.checked_mul(batch)) == large.get(axis).copied() =>
+        {
             Ok(Some(axis))
         }
         _ => Err(lost(&format!("a tensor of shape {small:?} becomes {large:?}"))),

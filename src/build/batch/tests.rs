@@ -96,6 +96,27 @@ fn a_constant_that_is_joined_to_pictures_is_repeated() {
     assert_eq!(shape_at(&sample, 3), [3, 5, 4]);
 }
 
+/// Areas of a picture attend apart, as in YOLO12: the batch is the outer factor of a dimension for a while.
+#[test]
+fn a_batch_that_shares_a_dimension_for_a_while_is_followed() {
+    let back = |more: Vec<onnx_protobuf::NodeProto>, target: &[i64]| {
+        let mut nodes = more;
+        let last = nodes.last().map_or("r", |node| node.output[0].as_str()).to_owned();
+        nodes.push(make::node("Reshape", "back", &[&last, "whole"], &["y"], vec![]));
+        let mut sample = reshaped(&[1, 1, 8, 3], &[4, 2, 3], nodes);
+        sample.weights.push(tensor::from_i64("whole", &[i64::try_from(target.len()).unwrap()], target));
+        sample
+    };
+    assert_eq!(shape_at(&back(vec![], &[1, 8, 3]), 4), [4, 8, 3]);
+    assert_eq!(shape_at(&back(vec![], &[1, -1, 3]), 4), [4, 8, 3]);
+    let soft = make::node("Softmax", "soft", &["r"], &["s"], vec![make::int("axis", -1)]);
+    assert_eq!(shape_at(&back(vec![soft], &[1, 8, 3]), 4), [4, 8, 3]);
+    // Along the areas pictures would mix.
+    let along = make::node("Softmax", "soft", &["r"], &["s"], vec![make::int("axis", 0)]);
+    let error = rewritten(&back(vec![along], &[1, 8, 3]), 4).unwrap_err();
+    assert!(error.message().contains("along the batch"), "{error}");
+}
+
 #[test]
 fn a_graph_in_which_pictures_would_mix_or_be_lost_is_refused_with_the_node() {
     let after = |node| reshaped(&[1, 3, 2, 2], &[1, 3, 4], vec![node]);

@@ -37,7 +37,10 @@ impl Tail {
                 continue;
             }
             tail.nodes.insert(position);
-            open.extend(node.input.iter().map(String::as_str));
+            // Of a tensor whose size alone is asked for no value comes here: anchors of a graph with free sizes.
+            if node.op_type != "Shape" {
+                open.extend(node.input.iter().map(String::as_str));
+            }
         }
         Ok(tail)
     }
@@ -51,4 +54,37 @@ fn is_expectation(node: &NodeProto, index: &GraphIndex<'_>) -> Result<bool> {
     }
     let values = tensor::f32_data(weight)?;
     Ok(values.len() > 1 && values.iter().zip(0_u16..).all(|(&value, position)| value == f32::from(position)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::node::{self, make};
+    use crate::onnx::samples::{Sample, value};
+    use crate::onnx::tensor::DataType;
+
+    /// picture → body → last → + a number made of the size of what the body gives → output.
+    #[test]
+    fn who_gives_a_size_alone_is_no_last_layer() {
+        let nodes = vec![
+            make::node("Conv", "body", &["images", "weight"], &["x"], vec![]),
+            make::node("Conv", "last", &["x", "weight"], &["y"], vec![]),
+            make::node("Shape", "size", &["x"], &["sizes"], vec![]),
+            make::node("Gather", "height", &["sizes", "two"], &["height"], vec![]),
+            make::node("Cast", "number", &["height"], &["number"], vec![make::int("to", 1)]),
+            make::node("Add", "anchor", &["y", "number"], &["output0"], vec![]),
+        ];
+        let mut sample = Sample::new(&[1, 1, 8, 8], nodes, vec![value("output0", DataType::F32, &[1, 1, 8, 8])]);
+        sample.weights = vec![tensor::from_f32("weight", &[1, 1, 1, 1], &[1.0]), tensor::from_i64("two", &[], &[2])];
+        let model = sample.model();
+        let index = GraphIndex::new(model.graph());
+        let tail = Tail::of(&index).unwrap();
+        let names = |positions: &HashSet<usize>| -> Vec<String> {
+            let mut names: Vec<String> = positions.iter().map(|&at| node::label(&model.graph().node[at])).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(&tail.last_layers), ["last"]);
+        assert_eq!(names(&tail.nodes), ["anchor", "height", "number", "size"]);
+    }
 }
