@@ -87,7 +87,7 @@ for path in sorted(glob.glob(f"{work}/*.onnx")):
     if "batch4" in log and "every slot answers as batch 1 does" not in log["batch4"]:
         bad.add("batch4")
     told = ["" if kind not in log else "failed" if kind in bad else share[kind] + " %" if kind in share else "built" for kind in kinds]
-    print("| " + " | ".join([name.replace("_", ", "), find(r"opset (\d+)"), find(r"layout `(\w+)`"), *told]) + " |")
+    print("| " + " | ".join([name.replace("_", ", "), find(r"opset (\d+)"), find(r"layout `([\w-]+)`"), *told]) + " |")
 for name, share in shares.items():
     fixed = shares.get(name.replace("_dynamic", "_fixed"))
     if share != fixed and name.endswith("_dynamic"):

@@ -51,15 +51,29 @@ pub fn remove_identities(model: &mut Model) -> usize {
         return 0;
     }
     graph.node.retain(|node| node.op_type != "Identity" || !node.output.iter().any(|name| sources.contains_key(name)));
+    let ends = ends_of(&sources);
     for name in graph.node.iter_mut().flat_map(|node| &mut node.input) {
-        // One may read another; a graph that was checked has no circles, and this ends in one too.
-        for _ in 0..sources.len() {
-            let Some(source) = sources.get(name) else { break };
-            name.clone_from(source);
+        if let Some(end) = ends.get(name.as_str()) {
+            (*end).clone_into(name);
         }
     }
     graph.value_info.retain(|info| !sources.contains_key(&info.name));
     sources.len()
+}
+
+/// Where the chains of `next` end: every name that has a next one → the first that has none. A circle ends anywhere in itself.
+fn ends_of(next: &HashMap<String, String>) -> HashMap<&str, &str> {
+    let mut ends: HashMap<&str, &str> = HashMap::with_capacity(next.len());
+    for start in next.keys() {
+        let (mut at, mut passed) = (start.as_str(), Vec::new());
+        while let Some(further) = next.get(at).filter(|_| !ends.contains_key(at) && passed.len() < next.len()) {
+            passed.push(at);
+            at = further;
+        }
+        let end = ends.get(at).copied().unwrap_or(at);
+        ends.extend(passed.into_iter().map(|name| (name, end)));
+    }
+    ends
 }
 
 /// Writes out strides, dilations and paddings that windows leave to the standard's defaults, which rten does not know for all of

@@ -176,3 +176,17 @@ fn identities_go_and_outputs_keep_their_names() {
     assert_eq!(left, wanted.map(|(name, inputs)| (name, inputs.to_owned())));
     assert_eq!(edit::remove_identities(&mut model), 0);
 }
+
+#[test]
+fn long_chains_of_identities_are_followed_once() {
+    let name = |number: usize| if number == 0 { "images".to_owned() } else { format!("i{number}") };
+    let many = 20_000;
+    let link = |number: usize| make::node("Identity", "", &[&name(number - 1)], &[&name(number)], vec![]);
+    let mut nodes: Vec<_> = (1..=many).rev().map(link).collect();
+    nodes.extend((1..=many).map(|at| make::node("Relu", "", &[&name(at)], &[&format!("r{at}")], vec![])));
+    let mut sample = Sample::new(&[1, 1, 8, 8], nodes, vec![value("r1", DataType::F32, &[1, 1, 8, 8])]);
+    sample.weights = vec![];
+    let mut model = sample.model();
+    assert_eq!(edit::remove_identities(&mut model), many);
+    assert!(model.graph().node.iter().all(|node| node.input == ["images"]));
+}
