@@ -28,12 +28,12 @@ import ultralytics
 os.chdir(sys.argv[1])
 with open("versions", "w") as file:
     file.write(f"ultralytics {ultralytics.__version__}, PyTorch {torch.__version__}")
-forms = {"fixed": {}, "dynamic": {"dynamic": True}, "nms": {"nms": True}, "opset22": {"opset": 22}, "one-to-many": {"end2end": False}}
+forms = {"fixed": {}, "dynamic": {"dynamic": True}, "nms": {"nms": True}, "opset22": {"opset": 22}, "end2end": {"end2end": True}}
 for family in ["yolov5n", "yolov8n", "yolov9t", "yolov10n", "yolo11n", "yolo12n", "yolo26n"]:
-    without_nms = family in ("yolov10n", "yolo26n")
+    ends_itself = family in ("yolov10n", "yolo26n")
     for form, flags in forms.items():
         name = f"{family}_{form}.onnx"
-        if os.path.exists(name) or (form == "nms" and without_nms) or (form == "one-to-many" and not without_nms):
+        if os.path.exists(name) or (form == "end2end" and not ends_itself):
             continue
         torch.manual_seed(1)
         made = ultralytics.YOLO(family + ".yaml").export(**{"format": "onnx", "imgsz": 320, "opset": 17, "simplify": False, **flags})
