@@ -5,6 +5,14 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+/// Whether a file could be written to `target` now: an early answer before long work.
+///
+/// # Errors
+/// As [`AsideFile::create`].
+pub fn check(target: &Path) -> Result<()> {
+    AsideFile::create(target).map(drop)
+}
+
 /// A file under construction in the folder of its final name. Dropped without [`AsideFile::commit`], it is removed.
 #[derive(Debug)]
 pub struct AsideFile {

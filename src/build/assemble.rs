@@ -12,7 +12,7 @@ use super::precision::{self, Converted, Task};
 use super::put::{Parts, put};
 use super::watcher::Watcher;
 use super::{Options, Prepared, batch, inputs, prepare, unchanged};
-use crate::aside::AsideFile;
+use crate::aside;
 use crate::bundle::manifest::{Golden, Precision, SCHEMA};
 use crate::bundle::{Manifest, check_output};
 use crate::config::{self, Recipe};
@@ -71,7 +71,7 @@ pub struct Built {
 pub fn assemble(order: &Order, watcher: &mut dyn Watcher) -> Result<Built> {
     check_output(&order.output)?;
     if let Some(folder) = &order.report {
-        AsideFile::create(&folder.join(report_name(order, "json")))?;
+        aside::check(&folder.join(report_name(order, "json")))?;
     }
     let model = onnx::Model::read(&order.recipe.model)?;
     watcher.check_stop()?;

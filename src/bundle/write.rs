@@ -5,7 +5,7 @@ use super::hash::sha256;
 use super::manifest::{FileEntry, Manifest};
 use super::pack::Packer;
 use super::{Bundle, MANIFEST, SIGNATURE};
-use crate::aside::{AsideFile, cannot_write};
+use crate::aside::{self, AsideFile, cannot_write};
 use crate::error::{Error, Result};
 use crate::units::count;
 use std::collections::BTreeMap;
@@ -101,7 +101,7 @@ pub fn stage_with(
 /// [`crate::ErrorKind::Output`] as [`write()`] would give it.
 pub fn check_output(path: &Path) -> Result<()> {
     refuse_to_replace_foreign_file(path)?;
-    AsideFile::create(path).map(drop)
+    aside::check(path)
 }
 
 /// Writes `bundle` to `path` with `additions` (plans, a signature) beside what it holds. The id stays the same.

@@ -18,7 +18,7 @@ pub use flags::{BuildFlags, Command, Flags};
 pub use sweep::SweepFlags;
 
 use super::{StopRequest, Terminal};
-use crate::aside::AsideFile;
+use crate::aside;
 use crate::build::assemble;
 use crate::build::compile::Compiler;
 use crate::bundle::gate::GateResult;
@@ -55,10 +55,8 @@ fn build(flags: &BuildFlags, terminal: &mut Terminal) -> Result<()> {
     terminal.set_quiet(flags.quiet);
     let began = Instant::now();
     let mut gate = None;
-    // An early answer before long work, as for the bundle and the report.
-    let junit = flags.junit.as_deref().map(|file| AsideFile::create(file).map(|_| file)).transpose();
-    let (junit, result) = match junit {
-        Ok(file) => (file, build_and_tell(flags, &mut gate, terminal)),
+    let (junit, result) = match flags.junit.as_deref().map(aside::check).transpose() {
+        Ok(_) => (flags.junit.as_deref(), build_and_tell(flags, &mut gate, terminal)),
         Err(error) => (None, Err(error)),
     };
     let end = End { result: result.as_ref(), gate: gate.as_ref(), took: began.elapsed() };
