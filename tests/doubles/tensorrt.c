@@ -146,17 +146,7 @@ static void *walk_phases(void *argument) {
     finish(w->monitor, "Building engine");
     return NULL;
 }
-/* A build that goes on while the library's own end runs faults, as the real one does. */
-static volatile int building;
-__attribute__((destructor)) static void end_of_library(void) { if (building) { fputs("corrupted double-linked list\n", stderr); abort(); } }
-static object *builder_build_now(implementation *m, object *network, object *config);
-static object *builder_build(implementation *m, object *network, object *config) {
-    building = 1;
-    object *built = builder_build_now(m, network, config);
-    building = 0;
-    return built;
-}
-static object *builder_build_now(implementation *m, object *network, object *config) {
+static object *built_now(implementation *m, object *network, object *config) {
     SAID(, "", HERE("buildSerializedNetwork"));
     implementation *n = network->m, *c = config->m;
     if (strcmp(n->class, "VNetworkDefinition") || strcmp(c->class, "VBuilderConfig")) said("!arguments are not a network and a configuration");
@@ -191,6 +181,15 @@ static object *builder_build_now(implementation *m, object *network, object *con
     memory->m->bytes = sprintf(memory->m->data, "PLAN%d", FAMILY) + n->bytes;
     memcpy(memory->m->data + 5, n->data ? n->data : "", n->bytes);
     return memory;
+}
+/* A build that goes on while the library's own end runs faults, as the real one does. */
+static volatile int building;
+__attribute__((destructor)) static void end_of_library(void) { if (building) { fputs("corrupted double-linked list\n", stderr); abort(); } }
+static object *builder_build(implementation *m, object *network, object *config) {
+    building = 1;
+    object *built = built_now(m, network, config);
+    building = 0;
+    return built;
 }
 
 static void config_workspace(implementation *m, int pool, size_t bytes) { SAID(, " pool=%d bytes=%zu", HERE("setMemoryPoolLimit"), pool, bytes); m->workspace = bytes; }

@@ -257,14 +257,13 @@ fn p04_a_builder_that_gives_no_plan_is_an_error_without_a_file() {
     }
 }
 
-#[test]
-fn a_build_that_is_stopped_or_out_of_time_leaves_only_its_timings() {
-    let machine = Machine::trt10(&["SLOW"]);
-    let build = with(&["--target", "orin-nano-8gb", "-o", "o.edge", "--flavour", "trt10"]);
+/// A build that is out of time, then one that is stopped: each ends with its own exit code and leaves no bundle.
+fn out_of_time_then_stopped(machine: &Machine, flavour: &'static str) {
+    let build = with(&["--target", "orin-nano-8gb", "-o", "o.edge", "--flavour", flavour]);
     let late = machine.run(&[&build[..], &["--time-limit", "0.5s"]].concat()).ends_with(9);
-    late.says_one_error(&["no plan within the time limit of 0.5 s"]);
+    let late = late.says_one_error(&["no plan within the time limit of 0.5 s"]);
+    assert!(!late.people.contains("corrupted"), "{}", late.people);
     assert!(!machine.bench.path("o.edge").exists());
-    assert!(machine.bench.path("cache/trt10-10.3.0-Double-0.timings").exists());
 
     let child = machine.command(&build).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(1500));
@@ -274,21 +273,17 @@ fn a_build_that_is_stopped_or_out_of_time_leaves_only_its_timings() {
     assert!(!machine.bench.path("o.edge").exists());
 }
 
+#[test]
+fn a_build_that_is_stopped_or_out_of_time_leaves_only_its_timings() {
+    let machine = Machine::trt10(&["SLOW"]);
+    out_of_time_then_stopped(&machine, "trt10");
+    assert!(machine.bench.path("cache/trt10-10.3.0-Double-0.timings").exists());
+}
+
 /// TensorRT 8 cannot be asked to stop: the build is left behind, and the process must not run into the library's end.
 #[test]
 fn a_build_of_tensorrt_8_that_is_left_behind_ends_with_its_own_exit_code() {
-    let machine = Machine::trt8(&["SLOW"]);
-    let build = with(&["--target", "orin-nano-8gb", "-o", "o.edge", "--flavour", "trt8"]);
-    let late = machine.run(&[&build[..], &["--time-limit", "0.5s"]].concat()).ends_with(9);
-    let late = late.says_one_error(&["no plan within the time limit of 0.5 s"]);
-    assert!(!late.people.contains("corrupted"), "{}", late.people);
-
-    let child = machine.command(&build).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
-    let ran: Ran = child.wait_with_output().unwrap().into();
-    ran.ends_with(130).says_one_error(&["interrupted"]);
-    assert!(!machine.bench.path("o.edge").exists());
+    out_of_time_then_stopped(&Machine::trt8(&["SLOW"]), "trt8");
 }
 
 #[test]
