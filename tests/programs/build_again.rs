@@ -88,7 +88,10 @@ fn a_portable_bundle_is_left_alone_as_well() {
     assert_eq!(line(&bench, &more, 0).0["rebuilt"], true);
     let (again, people) = line(&bench, &more, 0);
     assert_eq!(again["rebuilt"], false, "{people}");
-    assert!(people.contains("next, on a Jetson Orin Nano 8 GB: edge-build finish line1/line1.edge"), "{people}");
+    assert!(
+        people.contains("next, on the device (Jetson Orin Nano 8 GB): edge-build finish line1/line1.edge"),
+        "{people}"
+    );
     assert_eq!(line(&bench, &["--portable", "--flavour", "trt8"], 0).0["rebuilt"], true);
 }
 

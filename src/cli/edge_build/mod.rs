@@ -81,7 +81,9 @@ fn build_and_tell(flags: &BuildFlags, gate: &mut Option<GateResult>, terminal: &
     }
     let bundle = shell_word(&order.output);
     terminal.say(match order.compiler {
-        Compiler::Portable { .. } => format!("next, on a {}: edge-build finish {bundle}", order.platform.title),
+        Compiler::Portable { .. } => {
+            format!("next, on the device ({}): edge-build finish {bundle}", order.platform.title)
+        }
         _ => format!("next: edge-run --engine {bundle} --camera 0"),
     });
     Ok(Done { output: order.output, rebuilt: built.rebuilt })
