@@ -73,7 +73,7 @@ impl LayerReport {
                 *report.formats.entry(format.clone()).or_default() += 1;
             }
             let name = name.chars().take(MOST_NAME).collect();
-            parts.push(Parts { nodes: held, moves: is_move(&kind), precision });
+            parts.push(Parts { nodes: held, moves: is_move(&kind), product, precision });
             report.layers.push(Layer { name, kind, precision: precision.to_owned(), format });
         }
         Ok((report, parts))
@@ -113,6 +113,8 @@ pub struct Parts {
     pub nodes: BTreeSet<String>,
     /// Whether the layer only moves data.
     pub moves: bool,
+    /// Whether it is a convolution or a matrix product.
+    pub product: bool,
     /// What the layer computes in.
     pub precision: &'static str,
 }

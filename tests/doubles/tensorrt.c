@@ -3,7 +3,8 @@
 //
 // Build: cc -shared -fPIC -DFAMILY=0..4 -DNUMBER=<getInferLibVersion> -o libnvinfer.so.8 tensorrt.c
 // Families: 0 TensorRT 8, 1 TensorRT 10, 2 TensorRT 11, 3 TensorRT-RTX 1.3, 4 TensorRT-RTX 1.5.
-// Knobs: -DSIDE, -DBATCH (a detector, of so many pictures), -DLEAN (no builder, as the lean runtime), -DWITHOUT_DRIVER (factories give a wild pointer), -DFAILS (builds fail), -DSLOW (300 steps of 0.2 s)
+// Knobs: -DSIDE, -DBATCH (a detector, of so many pictures), -DLEAN (no builder, as the lean runtime), -DWITHOUT_DRIVER (factories give a wild pointer), -DFAILS (builds fail), -DSLOW (300 steps of 0.2 s),
+//   -DINNER="NAME" (the first layer makes the tensor NAME; a build with that layer held to half finds no kernel)
 // Every call that arrives is written with its slot to `<this file>.calls`; a line with `!` is a mistake of the caller.
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -53,7 +54,7 @@ typedef struct implementation {
     void *logger, *recorder, *monitor, *allocator, *profiler, *owned;
     uint64_t workspace, flags;
     int level, index;
-    bool input;
+    bool input, inner;
     size_t bytes;
     char *data;
     void *addresses[2];
@@ -122,8 +123,10 @@ static int slot_of(const char *class, const char *method);
 static void *builder_logger(implementation *m) { SAID(, "", HERE("getLogger")); return m->logger; }
 static void builder_recorder(implementation *m, void *recorder) { SAID(, "", HERE("setErrorRecorder")); use_recorder(m, recorder); }
 static object *builder_config(implementation *m) { SAID(, "", HERE("createBuilderConfig")); object *o = make("VBuilderConfig", m->itself); o->m->level = 3; return o; }
+static bool held_to_half; // some layer of the network that was made last
 static object *builder_network(implementation *m, uint32_t flags) {
     SAID(, " flags=%u", HERE("createNetworkV2"), flags);
+    held_to_half = false;
     return make("VNetworkDefinition", m->itself);
 }
 typedef struct { void *monitor; int steps; bool go_on; } walk;
@@ -169,6 +172,9 @@ static object *built_now(implementation *m, object *network, object *config) {
     }
 #ifdef SLOW
     else sleep(60);
+#endif
+#ifdef INNER
+    if (held_to_half) { report(m->recorder, 10, "Error Code 10: Internal Error (Could not find any implementation for node " INNER ")"); return NULL; }
 #endif
 #ifdef FAILS
     n->data[0] = 0;
@@ -243,12 +249,15 @@ static const dims INPUT_SIZES = {4, {BATCH, 3, SIDE, SIDE}}, OUTPUT_SIZES = {3, 
 #define INPUT_TYPE 1
 static const dims INPUT_SIZES = {4, {1, 3, 4, 5}}, OUTPUT_SIZES = {3, {1, 6, 10}};
 #endif
-static const char *tensor_name(implementation *m) { SAID(, "", HERE("getName")); return m->input ? "images" : "output0"; }
+#ifndef INNER
+#define INNER "images"
+#endif
+static const char *tensor_name(implementation *m) { SAID(, "", HERE("getName")); return m->inner ? INNER : m->input ? "images" : "output0"; }
 static dims tensor_sizes(implementation *m) { SAID(, "", HERE("getDimensions")); return m->input ? INPUT_SIZES : OUTPUT_SIZES; }
 static int tensor_type(implementation *m) { SAID(, "", HERE("getType")); return m->input ? INPUT_TYPE : 0; }
 static int layer_outputs(implementation *m) { SAID(, "", HERE("getNbOutputs")); return 1; }
-static object *layer_output(implementation *m, int index) { SAID(, " %d", HERE("getOutput"), index); return tensor(m, m->index == 0); }
-static void layer_precision(implementation *m, int type) { SAID(, " layer=%d type=%d", HERE("setPrecision"), m->index, type); }
+static object *layer_output(implementation *m, int index) { SAID(, " %d", HERE("getOutput"), index); object *o = tensor(m, m->index == 0); o->m->inner = m->index == 0; return o; }
+static void layer_precision(implementation *m, int type) { SAID(, " layer=%d type=%d", HERE("setPrecision"), m->index, type); held_to_half |= type == 1; }
 static void layer_type(implementation *m, int output, int type) { SAID(, " layer=%d output=%d type=%d", HERE("setOutputType"), m->index, output, type); }
 
 static void *runtime_logger(implementation *m) { SAID(, "", HERE("getLogger")); return m->logger; }

@@ -1,6 +1,6 @@
 //! edge-build for GPUs: real plans by TensorRT-RTX, and every family's double behind a driver's double.
 
-use crate::common::{lacks, shared};
+use crate::common::{graphs, lacks, shared};
 use crate::workbench::{Bench, Ran, edge_build};
 use edge_trt::bundle::Bundle;
 use std::path::{Path, PathBuf};
@@ -188,7 +188,7 @@ fn a_target_that_needs_its_own_gpu_names_two_ways_and_both_work() {
 
     let portable = bench.edge_build(&[&target[..], &["--portable"]].concat()).ends_with(0);
     assert!(
-        portable.people.contains("next, on a Jetson Orin Nano 8 GB: edge-build finish o.edge"),
+        portable.people.contains("next, on the device (Jetson Orin Nano 8 GB): edge-build finish o.edge"),
         "{}",
         portable.people
     );
@@ -255,6 +255,35 @@ fn p04_a_builder_that_gives_no_plan_is_an_error_without_a_file() {
         ]);
         assert!(!machine.bench.path("o.edge").exists());
     }
+}
+
+/// TensorRT 8 is held to the halves that the graph asks for; where it has no kernel for one it builds again, free to take float.
+#[test]
+fn tensorrt_8_without_a_kernel_in_half_builds_with_halves_free() {
+    let calls = |inner: &str| {
+        let machine = Machine::trt8(&[&format!("INNER=\"{inner}\"")]);
+        let model = graphs::constant(
+            graphs::Type::F32,
+            [1, 3, 64, 64],
+            vec![graphs::raw_head(2, 84, &[[32.0, 32.0, 20.0, 12.0, 0.01, 0.0]])],
+        );
+        machine.bench.write("model.onnx", &graphs::with_convolutions(&model));
+        machine.bench.pictures("good", 4);
+        let flags = ["--fp16", "--calibration", "good", "--target", "orin-nano-8gb"];
+        let more = ["--flavour", "trt8", "--keep-unproved", "-o", "o.edge"];
+        let ran = machine.run(&[&MODEL[..], &flags, &more].concat()).ends_with(0);
+        let calls = String::from_utf8(machine.bench.read("tensorrt/libnvinfer.so.8.calls")).unwrap();
+        (ran.people, calls)
+    };
+    let count = |calls: &str, call: &str| calls.lines().filter(|line| line.contains(call)).count();
+    let (people, made) = calls("second_output");
+    assert!(people.contains("no kernel for a layer that the graph asks in half"), "{people}");
+    assert_eq!(count(&made, "buildSerializedNetwork"), 2, "{made}");
+    assert_eq!(count(&made, "layer=0 type=1"), 1, "{made}");
+
+    let (people, made) = calls("of_no_convolution");
+    assert!(!people.contains("no kernel"), "{people}");
+    assert_eq!((count(&made, "buildSerializedNetwork"), count(&made, " type=1")), (1, 0), "{made}");
 }
 
 /// A build that is out of time, then one that is stopped: each ends with its own exit code and leaves no bundle.

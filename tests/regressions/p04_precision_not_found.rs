@@ -1,6 +1,7 @@
 //! P04: FP16 was asked for, the plan is FP32, and nothing may call that done.
 
-use edge_trt::build::compile::readback::{GraphPrecision, add_read_back, judge};
+use edge_trt::build::compile::asked::{AsAsked, GraphPrecision};
+use edge_trt::build::compile::readback::{add_read_back, judge};
 use edge_trt::build::compile::{PlanOrder, ReadBack};
 use edge_trt::build::watcher::Watcher;
 use edge_trt::bundle::plan::{PLAN_SCHEMA, PlanFacts};
@@ -63,10 +64,12 @@ fn found(half: bool, budget: Bytes) -> ReadBack {
         r#"{{"Layers": [{{"Name": "/conv", "LayerType": "CaskConvolution", "Weights": {{"Type": "{weights}"}},
         "Inputs": [{{"Format/Datatype": "Row major linear FP32"}}], "Outputs": [{{"Format/Datatype": "Row major linear FP32"}}]}}]}}"#
     );
-    let graph = GraphPrecision { nodes: ["/conv".to_owned()].into(), float: [].into() };
+    let nodes = ["/conv".to_owned()];
+    let graph = GraphPrecision { nodes: nodes.clone().into(), half: nodes.into(), ..GraphPrecision::default() };
     let (layers, parts) = LayerReport::parse(&text, &graph.nodes).unwrap();
     let troubles = judge(&[("f16".to_owned(), 1)].into(), &graph, &layers, &parts);
-    ReadBack { memory: memory(budget), layers, proof: "6 known answers came out right".into(), troubles }
+    let as_asked = AsAsked::of(&graph, &layers, &parts);
+    ReadBack { memory: memory(budget), layers, as_asked, proof: "6 known answers came out right".into(), troubles }
 }
 
 fn full_precision(_path: &Path, _plan: &str, _search: &Search) -> Result<ReadBack> {
@@ -129,6 +132,8 @@ fn p04_a_plan_without_the_precision_that_was_asked_for_is_refused() {
     let kept = PlanOrder { keep_unproved: true, ..order(full_precision) };
     assert!(add_read_back(entries(), &kept, Path::new("x.edge"), &mut heard).is_ok());
     assert!(heard.0.iter().any(|line| line.starts_with("warning: kept although asked for 1")), "{:?}", heard.0);
+    let more = "warning: read back: 1 of 1 layers compute in more than asked: `/conv` in f32 for f16";
+    assert!(heard.0.iter().any(|line| line == more), "{:?}", heard.0);
 }
 
 #[test]
@@ -138,6 +143,8 @@ fn a_plan_as_asked_keeps_what_was_read_back() {
     let facts: PlanFacts = serde_json::from_slice(&files["plans/trt8-8.6.1-cc7.5.json"]).unwrap();
     assert_eq!(facts.layers.unwrap().products["f16"], 1);
     assert_eq!(facts.memory.unwrap().basis, Basis::Measured);
+    let line = "read back: as asked: all of the 1 layers that the graph asks a precision of";
+    assert!(heard.0.iter().any(|heard| heard == line), "{:?}", heard.0);
     assert_eq!(files["plans/trt8-8.6.1-cc7.5.plan"], b"a plan");
     assert!(heard.0.iter().any(|line| line.contains("convolutions and products: 1 f16")), "{:?}", heard.0);
     assert!(heard.0.iter().any(|line| line.contains("GPU memory, measured")), "{:?}", heard.0);

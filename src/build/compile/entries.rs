@@ -1,5 +1,6 @@
 //! From a graph to a request, and from a plan to the entries of a bundle.
 
+use super::asked::Held;
 use super::faults::GraphFacts;
 use super::plan::{Compiled, Request};
 use super::{PlanOrder, dotted, timings};
@@ -10,7 +11,7 @@ use crate::error::Result;
 use crate::ffi::tensorrt::version::Flavour;
 use crate::ffi::tensorrt::{DataType, ProfilingVerbosity};
 use crate::gpu::plan::MemoryPlan;
-use crate::onnx::{self, Model, opset, shapes, twin};
+use crate::onnx::{Model, opset, twin};
 use crate::units::count;
 use std::collections::BTreeMap;
 
@@ -31,7 +32,7 @@ impl Request {
         let (held, model) = if order.flavour == Flavour::Trt8 && is_half {
             (widened_for_8(&mut graph)?, graph.to_bytes()?)
         } else {
-            (vec![], model.to_vec())
+            (Held::default(), model.to_vec())
         };
         Ok(Request {
             graph: facts,
@@ -45,16 +46,10 @@ impl Request {
     }
 }
 
-/// The float graph behind one with halves and Q/DQ pairs, and the tensors that must stay float: TensorRT 8 takes no half scales,
-/// and chooses between half and INT8 by time where it is free to.
-fn widened_for_8(graph: &mut Model) -> Result<Vec<String>> {
-    let shapes = shapes::infer(graph)?;
-    let nodes = graph.graph().node.iter().filter(|node| !node.op_type.ends_with("QuantizeLinear"));
-    let held = nodes
-        .filter(|node| node.op_type != "Cast" && node.op_type != "Constant")
-        .flat_map(|node| node.output.iter().filter(|name| shapes.fact(name).element == onnx::tensor::DataType::F32))
-        .cloned()
-        .collect();
+/// Makes of a graph with halves and Q/DQ pairs the float one behind it, and gives the tensors that stay in float or half: TensorRT 8
+/// takes no half scales, and chooses the precision by time where it is free to.
+fn widened_for_8(graph: &mut Model) -> Result<Held> {
+    let held = Held::of(graph)?;
     twin::widen_all(graph)?;
     opset::lower(graph);
     Ok(held)

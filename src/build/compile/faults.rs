@@ -250,8 +250,13 @@ pub fn way_out_of(text: &str, faults: &[Fault], graph: &GraphFacts, capability: 
     if text.contains("is not supported") && text.contains("Cannot compile operation") {
         return Some(format!("this TensorRT cannot do that for compute capability {}", dotted(capability)));
     }
-    text.contains("Could not find any implementation")
+    lacks_implementation(text)
         .then(|| "give layers more scratch memory with `--workspace`, or update TensorRT".to_owned())
+}
+
+/// Whether TensorRT found no kernel for a layer.
+pub fn lacks_implementation(text: &str) -> bool {
+    text.contains("Could not find any implementation")
 }
 
 #[cfg(test)]

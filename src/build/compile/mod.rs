@@ -3,6 +3,7 @@
 //! [`Compiler::choose`] decides before any work whether a plan can be made on this machine; [`plan::compile`] makes it;
 //! [`faults`] knows what is known not to work; [`timings`] keeps what TensorRT measured for the next build.
 
+pub mod asked;
 mod entries;
 pub mod faults;
 pub mod plan;

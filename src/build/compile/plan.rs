@@ -1,5 +1,6 @@
 //! ONNX bytes → plan, on a thread of its own so that progress can be told and the build can be given up.
 
+use super::asked::Held;
 use super::faults::{self, GraphFacts};
 use super::{PlanOrder, dotted, timings};
 use crate::build::watcher::Watcher;
@@ -34,8 +35,8 @@ pub struct Request {
     pub graph: GraphFacts,
     /// Precisions below FP32 in the graph: TensorRT 8 must be allowed them, all others take them from the graph.
     pub precisions: Vec<DataType>,
-    /// Tensors whose layers TensorRT 8 must compute in float; it is free in all others.
-    pub held: Vec<String>,
+    /// What TensorRT 8 is held to; all others take the types from the graph.
+    pub held: Held,
     /// How much the plan remembers of itself.
     pub verbosity: ProfilingVerbosity,
     /// Folder with the timings of earlier builds; `None` starts afresh and keeps none.
@@ -206,6 +207,19 @@ static ONE_BUILD_AT_A_TIME: Mutex<()> = Mutex::new(());
 fn build(library: &Arc<Library>, request: &Request, control: &Arc<Control>) -> Result<Compiled> {
     let _turn = ONE_BUILD_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let started = Instant::now();
+    let mut built = build_held(library, request, &request.held, control);
+    let stumbles = |error: &Error| faults::lacks_implementation(error.message()) && control.given_up().is_none();
+    if !request.held.half.is_empty() && built.as_ref().is_err_and(stumbles) {
+        log::warn!("TensorRT has no kernel for a layer that the graph asks in half; such layers may compute in float");
+        let freed = Held { half: vec![], ..request.held.clone() };
+        built = build_held(library, request, &freed, control);
+    }
+    built.map(|compiled| Compiled { took: started.elapsed(), ..compiled })
+}
+
+/// One build, of a network whose layers TensorRT 8 is `held` to a precision.
+fn build_held(library: &Arc<Library>, request: &Request, held: &Held, control: &Arc<Control>) -> Result<Compiled> {
+    let started = Instant::now();
     let order = &request.order;
     let device = device(order)?;
     let builder = Builder::new(library)?;
@@ -218,7 +232,8 @@ fn build(library: &Arc<Library>, request: &Request, control: &Arc<Control>) -> R
     }
     let on_8 = order.flavour == Flavour::Trt8 && !request.precisions.is_empty();
     if on_8 {
-        network.hold_in_float(&request.held)?;
+        network.hold(&held.float, DataType::Float)?;
+        network.hold(&held.half, DataType::Half)?;
     }
     let target =
         device.as_ref().map_or_else(|| format!("cc{}", dotted(order.compute_capability)), |d| d.device().name.clone());

@@ -1,6 +1,7 @@
 //! What a fresh plan is on this machine: its layers, its memory, its answers.
 
 use super::PlanOrder;
+use super::asked::{AsAsked, GraphPrecision};
 use super::faults::REST_IN_FLOAT;
 use crate::build::watcher::Watcher;
 use crate::bundle::manifest::Precision;
@@ -12,12 +13,10 @@ use crate::ffi::cuda::{Driver, devices};
 use crate::ffi::tensorrt::probe::Search;
 use crate::gpu::layers::{LayerReport, Parts};
 use crate::gpu::plan::{Basis, MemoryInputs, MemoryPlan};
-use crate::onnx::index::GraphIndex;
-use crate::onnx::tensor::DataType;
-use crate::onnx::{Model, node, shapes};
+use crate::onnx::Model;
 use crate::platform::Platform;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -28,6 +27,8 @@ pub struct ReadBack {
     pub memory: MemoryPlan,
     /// Its layers.
     pub layers: LayerReport,
+    /// The layers beside what the graph asks of their nodes.
+    pub as_asked: AsAsked,
     /// The proof in words.
     pub proof: String,
     /// Why the plan must not be used; empty when it may.
@@ -58,6 +59,11 @@ pub fn add_read_back(entries: Files, order: &PlanOrder, staged: &Path, watcher: 
         found.layers.to_lines().iter().chain(&found.memory.to_table().lines().map(str::to_owned).collect::<Vec<_>>())
     {
         watcher.say(line);
+    }
+    if found.as_asked.above.is_empty() {
+        watcher.say(&found.as_asked.to_line());
+    } else {
+        watcher.warn(&found.as_asked.to_line());
     }
     watcher.say(&format!("proof on the GPU: {}", found.proof));
     if order.keep_unproved {
@@ -124,6 +130,7 @@ pub fn read_back(path: &Path, name: &str, search: &Search) -> Result<ReadBack> {
     let budget = manifest.target.budget.unwrap_or(engine.figures().limit);
     let memory = measured(engine.figures(), budget, platform.plan.alarm_percent)?;
     let mut troubles = judge(&asked(&manifest.precision), &graph, &layers, &parts);
+    let as_asked = AsAsked::of(&graph, &layers, &parts);
     let proof = match golden::prove(&mut engine, &bundle) {
         Ok(proof) => format!(
             "{} known answers came out right, largest difference {:.3} px and {:.4} in score",
@@ -134,7 +141,7 @@ pub fn read_back(path: &Path, name: &str, search: &Search) -> Result<ReadBack> {
             "not proved".to_owned()
         }
     };
-    Ok(ReadBack { memory, layers, proof, troubles })
+    Ok(ReadBack { memory, layers, as_asked, proof, troubles })
 }
 
 /// The precision that must be in the plan: the one that was asked for; of an export as it is, every one that it holds. What an INT8
@@ -209,92 +216,6 @@ fn below_float(graph: &GraphPrecision, layers: &LayerReport, parts: &[Parts]) ->
         .collect()
 }
 
-/// What the graph says of its nodes' precision, to be compared with the layers of a plan.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct GraphPrecision {
-    /// Every node.
-    pub nodes: BTreeSet<String>,
-    /// Nodes that compute in float and must stay there: those of 32-bit floats that Q/DQ nodes do not allow less.
-    pub float: BTreeSet<String>,
-}
-
-/// Operators whose layers say nothing of the precision that the graph computes in: they move or rename values, or are
-/// quantisation itself. Another question than that of [`crate::onnx::twin`], whether a result of halves needs rounding.
-const WITHOUT_PRECISION: [&str; 22] = [
-    "Cast",
-    "Concat",
-    "Constant",
-    "ConstantOfShape",
-    "DequantizeLinear",
-    "Expand",
-    "Flatten",
-    "Gather",
-    "GatherElements",
-    "Identity",
-    "MaxPool",
-    "QuantizeLinear",
-    "Reshape",
-    "Resize",
-    "Shape",
-    "Slice",
-    "Split",
-    "Squeeze",
-    "Tile",
-    "TopK",
-    "Transpose",
-    "Unsqueeze",
-];
-
-impl GraphPrecision {
-    /// Reads a graph whose shapes are fixed.
-    ///
-    /// # Errors
-    /// A graph whose types cannot be inferred.
-    pub fn of(model: &Model) -> Result<GraphPrecision> {
-        let shapes = shapes::infer(model)?;
-        let index = GraphIndex::new(model.graph());
-        let is = |name: &String, operator: &str| index.producer(name).is_some_and(|node| node.op_type == operator);
-        let any_low = model.graph().node.iter().any(|node| {
-            node.op_type == "QuantizeLinear"
-                || node.output.iter().any(|name| matches!(shapes.fact(name).element, DataType::F16 | DataType::BF16))
-        });
-        let mut found = GraphPrecision::default();
-        for node in &model.graph().node {
-            found.nodes.insert(node.name.clone());
-            let float = node.output.first().is_some_and(|name| shapes.fact(name).element == DataType::F32);
-            let quantized = node.input.iter().any(|name| is(name, "DequantizeLinear"));
-            let feeds_quantized = node
-                .output
-                .first()
-                .is_some_and(|name| index.consumers(name).any(|consumer| consumer.op_type == "QuantizeLinear"));
-            // SiLU between a quantised convolution and the next quantisation is part of the convolution's layer.
-            let between = node::is_default_domain(node)
-                && matches!(node.op_type.as_str(), "Sigmoid" | "Mul" | "Relu" | "LeakyRelu" | "Clip")
-                && quantized_behind(node, &index);
-            let moves = WITHOUT_PRECISION.contains(&node.op_type.as_str());
-            if any_low && float && !quantized && !feeds_quantized && !between && !moves {
-                found.float.insert(node.name.clone());
-            }
-        }
-        Ok(found)
-    }
-}
-
-/// Whether a convolution with dequantised inputs stands at most two nodes before.
-fn quantized_behind(node: &onnx_protobuf::NodeProto, index: &GraphIndex<'_>) -> bool {
-    let quantized = |producer: &onnx_protobuf::NodeProto| {
-        producer
-            .input
-            .iter()
-            .any(|name| index.producer(name).is_some_and(|before| before.op_type == "DequantizeLinear"))
-    };
-    let before = |node: &onnx_protobuf::NodeProto| {
-        node.input.iter().filter_map(|name| index.producer(name).cloned()).collect::<Vec<_>>()
-    };
-    let first = before(node);
-    first.iter().any(quantized) || first.iter().flat_map(before).any(|node| quantized(&node))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -342,8 +263,11 @@ mod tests {
 
     #[test]
     fn a_layer_of_float_nodes_must_not_be_below_float() {
-        let graph =
-            GraphPrecision { nodes: ["/soft", "/conv"].map(str::to_owned).into(), float: ["/soft".to_owned()].into() };
+        let graph = GraphPrecision {
+            nodes: ["/soft", "/conv"].map(str::to_owned).into(),
+            float: ["/soft".to_owned()].into(),
+            ..GraphPrecision::default()
+        };
         let text = |kind: &str, format: &str| {
             format!(
                 r#"{{"Layers": [{{"Name": "/soft", "LayerType": "{kind}", "Outputs": [{{"Format/Datatype": "{format}"}}]}},

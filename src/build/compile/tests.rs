@@ -2,6 +2,7 @@
 
 use super::plan::Request;
 use super::*;
+use crate::build::compile::asked::Held;
 use crate::build::compile::faults::GraphFacts;
 use crate::build::watcher::Watcher;
 use crate::error::ErrorKind;
@@ -51,7 +52,7 @@ fn request(folder: PathBuf, model: Vec<u8>, compute_capability: u32) -> Request 
         },
         graph: GraphFacts::default(),
         precisions: vec![],
-        held: vec![],
+        held: Held::default(),
         verbosity: ProfilingVerbosity::Detailed,
         timings: None,
     }
@@ -198,11 +199,11 @@ fn tensorrt_8_gets_the_float_form_of_a_half_graph() {
         Request::new(order, &model, &layout, &[("f16".to_owned(), 1)].into()).unwrap()
     };
     let on_8 = of(Flavour::Trt8);
-    assert_eq!(on_8.held, ["y"]);
+    assert_eq!(on_8.held, Held { float: vec!["y".to_owned()], half: vec!["features".to_owned()] });
     assert_eq!(on_8.precisions, [DataType::Half]);
     let given = Model::from_bytes(&on_8.model).unwrap();
     assert!(!crate::onnx::twin::has_half(&given));
     assert!(given.graph().node.iter().all(|node| node.op_type != "Cast"), "{:?}", given.graph().node);
     let on_10 = of(Flavour::Trt10);
-    assert_eq!((on_10.held, on_10.model), (vec![], model.clone()));
+    assert_eq!((on_10.held, on_10.model), (Held::default(), model.clone()));
 }

@@ -138,12 +138,12 @@ impl Network {
 }
 
 impl Network {
-    /// Holds the layers that make the tensors `names` to float, with the unnamed layers before them that the parser made
-    /// for the same operator; all others stay free (TensorRT 8). Gives the number of layers held.
+    /// Holds the layers that make the tensors `names` to `precision`, what they give too, with the unnamed layers before them that
+    /// the parser made for the same operator; all others stay free (TensorRT 8). Gives the number of layers held.
     ///
     /// # Errors
     /// A family without this method, or a type that is not known.
-    pub fn hold_in_float(&self, names: &[String]) -> Result<u32> {
+    pub fn hold(&self, names: &[String], precision: DataType) -> Result<u32> {
         let wanted: HashSet<&str> = names.iter().map(String::as_str).collect();
         let mut parts: Vec<i32> = vec![];
         let mut held = 0;
@@ -167,7 +167,7 @@ impl Network {
                 }
                 let is_wanted = wanted.contains(name.as_str());
                 for part in std::mem::take(&mut parts) {
-                    if is_wanted && self.hold_layer(part)? {
+                    if is_wanted && self.hold_layer(part, precision)? {
                         held += 1;
                     }
                 }
@@ -176,11 +176,11 @@ impl Network {
         Ok(held)
     }
 
-    /// Holds layer `index` to float; `false` when it makes no float.
+    /// Holds layer `index` to `precision`; `false` when it makes no float (the parser gave the network floats alone).
     ///
     /// # Safety
     /// `index` is below the number of layers.
-    unsafe fn hold_layer(&self, index: i32) -> Result<bool> {
+    unsafe fn hold_layer(&self, index: i32, precision: DataType) -> Result<bool> {
         let mut computes = false;
         // SAFETY: the network lives; layers and tensors live as long as it; the index is below the count by the caller.
         unsafe {
@@ -189,12 +189,12 @@ impl Network {
                 let Some(tensor) = layer.output(output)? else { continue };
                 let data_type = DataType::of(tensor.data_type()?)?;
                 if data_type == DataType::Float {
-                    layer.set_output_type(output, data_type.value())?;
+                    layer.set_output_type(output, precision.value())?;
                     computes = true;
                 }
             }
             if computes {
-                layer.set_precision(DataType::Float.value())?;
+                layer.set_precision(precision.value())?;
             }
         }
         Ok(computes)

@@ -143,7 +143,7 @@ fn build(double: &Double) -> Vec<u8> {
     assert_eq!(tensors[1].sizes, [1, 6, 10]);
     assert_eq!((tensors[1].name.as_str(), tensors[1].data_type, tensors[1].input), ("output0", DataType::Float, false));
     if double.flavour == Flavour::Trt8 {
-        assert_eq!(network.hold_in_float(&["output0".to_owned()]).unwrap(), 1);
+        assert_eq!(network.hold(&["output0".to_owned()], DataType::Float).unwrap(), 1);
     }
     let mut settings = settings(double.flavour, &double.library);
     settings.watcher = Some(Arc::clone(&watcher) as Arc<dyn ProgressMonitor>);
