@@ -43,6 +43,9 @@ fn what_cannot_be_swept_is_refused() {
     bench.edge_build(&["sweep", SAMPLE, "--precision", "fp4"]).ends_with(2).explains(&["as-exported, fp16 or int8"]);
     bench.edge_build(&["sweep", SAMPLE, "--labels", "x"]).ends_with(2).says_one_error(&["labels without pictures"]);
     bench.edge_build(&["sweep"]).ends_with(2);
+    let nowhere = bench.edge_build(&["sweep", SAMPLE, "--target", "cpu", "--html", "no/such/folder/sweep.html"]);
+    let nowhere = nowhere.ends_with(11).says_one_error(&["no/such/folder/sweep.html"]);
+    assert_eq!(nowhere.data, "", "found out before anything was swept");
 }
 
 #[test]

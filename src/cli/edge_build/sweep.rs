@@ -2,7 +2,7 @@
 
 use super::flags::{CpuFlags, duration, unit};
 use super::{json_text, order};
-use crate::aside::AsideFile;
+use crate::aside::{self, AsideFile};
 use crate::build::Options;
 use crate::build::sweep::{Line, Sweep, SweepOrder, sweep};
 use crate::build::watcher::Watcher;
@@ -103,6 +103,7 @@ fn precision(text: &str) -> Result<Precision, String> {
 pub(super) fn run(flags: &SweepFlags, terminal: &mut Terminal) -> Result<()> {
     terminal.set_quiet(flags.quiet);
     let order = check(flags)?;
+    flags.html.as_deref().map(aside::check).transpose()?;
     let stop = StopRequest::on_signals()?;
     let found = sweep(&order, &mut Said { terminal, stop })?;
     if flags.json {
