@@ -237,7 +237,11 @@ fn build_held(library: &Arc<Library>, request: &Request, held: &Held, control: &
     }
     let target =
         device.as_ref().map_or_else(|| format!("cc{}", dotted(order.compute_capability)), |d| d.device().name.clone());
-    let file = request.timings.as_ref().map(|folder| timings::file(folder, order.flavour, library.version(), &target));
+    let settings = (&request.precisions, held, order.workspace, order.optimization_level, request.verbosity);
+    let file = request.timings.as_ref().map(|folder| {
+        let structure = timings::structure(&request.model, &settings);
+        timings::file(folder, order.flavour, library.version(), &target, &structure)
+    });
     let configured = |timing_cache: Vec<u8>| {
         Config::new(
             &builder,
@@ -266,7 +270,7 @@ fn build_held(library: &Arc<Library>, request: &Request, held: &Held, control: &
         if !errors.iter().any(timings::is_to_blame) {
             return Err(failed(library, &errors));
         }
-        log::warn!("TensorRT stumbles over the timings of other builds; it starts afresh");
+        log::warn!("TensorRT stumbles over the timings of an earlier build; it starts afresh");
         config = configured(vec![])?;
         plan = builder.build(&network, &config);
     }

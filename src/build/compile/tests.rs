@@ -94,7 +94,8 @@ fn a_plan_is_made_without_a_gpu_and_needs_one_to_be_read() {
     assert!(listener.said.last().unwrap().starts_with("compiled: "));
 
     let kept = compiled.timings.unwrap();
-    assert!(kept.ends_with(format!("rtx-{}-cc8.6.timings", compiled.version)), "{}", kept.display());
+    let name = kept.file_name().unwrap().to_string_lossy();
+    assert!(name.starts_with(&format!("rtx-{}-cc8.6-", compiled.version)) && name.ends_with(".timings"), "{name}");
     let second = compile(again, &mut listener).unwrap();
     assert_eq!(second.plan, compiled.plan, "timings of an earlier build do not change the plan");
 
