@@ -50,6 +50,11 @@ impl<'a> GraphIndex<'a> {
         self.producers.get(name).copied()
     }
 
+    /// Whether tensor `name` comes right from a `DequantizeLinear`: from values stored in 8 bits.
+    pub fn is_dequantized(&self, name: &str) -> bool {
+        self.producer(name).is_some_and(|producer| producer.op_type == "DequantizeLinear")
+    }
+
     /// The nodes that use tensor `name`, each once, in the order of the file.
     pub fn consumers(&self, name: &str) -> impl Iterator<Item = &'a NodeProto> {
         let graph = self.graph;

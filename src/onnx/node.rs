@@ -30,6 +30,11 @@ pub fn place(node: &NodeProto) -> String {
     format!("node `{}` ({})", label(node), node.op_type)
 }
 
+/// Whether the node holds most of the arithmetic of a network: a convolution or a matrix product.
+pub fn is_heavy(node: &NodeProto) -> bool {
+    matches!(node.op_type.as_str(), "Conv" | "ConvTranspose" | "MatMul" | "Gemm")
+}
+
 /// Whether the node belongs to the standard domain of ONNX.
 pub fn is_default_domain(node: &NodeProto) -> bool {
     matches!(node.domain.as_str(), "" | "ai.onnx")

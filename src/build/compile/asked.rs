@@ -135,7 +135,6 @@ impl GraphPrecision {
     pub fn of(model: &Model) -> Result<GraphPrecision> {
         let shapes = shapes::infer(model)?;
         let index = GraphIndex::new(model.graph());
-        let is = |name: &String, operator: &str| index.producer(name).is_some_and(|node| node.op_type == operator);
         let any_low = model.graph().node.iter().any(|node| {
             node.op_type == "QuantizeLinear"
                 || node.output.iter().any(|name| matches!(shapes.fact(name).element, DataType::F16 | DataType::BF16))
@@ -144,7 +143,7 @@ impl GraphPrecision {
         for node in &model.graph().node {
             found.nodes.insert(node.name.clone());
             let float = node.output.first().is_some_and(|name| shapes.fact(name).element == DataType::F32);
-            let quantized = node.input.iter().any(|name| is(name, "DequantizeLinear"));
+            let quantized = node.input.iter().any(|name| index.is_dequantized(name));
             let feeds_quantized = node
                 .output
                 .first()
@@ -157,7 +156,7 @@ impl GraphPrecision {
             if any_low && float && !quantized && !feeds_quantized && !between && !moves {
                 found.float.insert(node.name.clone());
             }
-            if is_product(node)
+            if node::is_heavy(node)
                 && node.input.len() > 1
                 && node.input.iter().take(2).all(|name| dequantized(name, &index))
             {
@@ -170,31 +169,23 @@ impl GraphPrecision {
 }
 
 /// Whether a convolution with dequantised inputs stands at most two nodes before.
-fn quantized_behind(node: &onnx_protobuf::NodeProto, index: &GraphIndex<'_>) -> bool {
-    let quantized = |producer: &onnx_protobuf::NodeProto| {
-        producer
-            .input
-            .iter()
-            .any(|name| index.producer(name).is_some_and(|before| before.op_type == "DequantizeLinear"))
-    };
-    let before = |node: &onnx_protobuf::NodeProto| {
-        node.input.iter().filter_map(|name| index.producer(name).cloned()).collect::<Vec<_>>()
-    };
+fn quantized_behind(node: &NodeProto, index: &GraphIndex<'_>) -> bool {
+    let quantized = |node: &NodeProto| node.input.iter().any(|name| index.is_dequantized(name));
+    let before =
+        |node: &NodeProto| node.input.iter().filter_map(|name| index.producer(name).cloned()).collect::<Vec<_>>();
     let first = before(node);
     first.iter().any(quantized) || first.iter().flat_map(before).any(|node| quantized(&node))
 }
 
-fn is_product(node: &NodeProto) -> bool {
-    node::is_default_domain(node) && matches!(node.op_type.as_str(), "Conv" | "ConvTranspose" | "Gemm" | "MatMul")
-}
-
 /// Whether `name` comes from 8-bit values, casts looked through.
 fn dequantized(name: &str, index: &GraphIndex<'_>) -> bool {
-    let mut producer = index.producer(name);
-    while let Some(cast) = producer.filter(|node| node.op_type == "Cast") {
-        producer = cast.input.first().and_then(|name| index.producer(name));
+    let mut name = name;
+    while let Some(source) =
+        index.producer(name).filter(|node| node.op_type == "Cast").and_then(|cast| cast.input.first())
+    {
+        name = source;
     }
-    producer.is_some_and(|node| node.op_type == "DequantizeLinear")
+    index.is_dequantized(name)
 }
 
 /// Products that give halves and whose weights are not of 8 bits, and the arithmetic in half that follows them, in the graph's order.
@@ -209,7 +200,7 @@ fn half_nodes<'a>(
         let Some(output) = node.output.first().filter(|name| shapes.fact(name).element == DataType::F16) else {
             return false;
         };
-        let in_half = if is_product(node) {
+        let in_half = if node::is_heavy(node) {
             !node.input.get(1).is_some_and(|weights| dequantized(weights, index))
         } else {
             !WITHOUT_PRECISION.contains(&node.op_type.as_str())

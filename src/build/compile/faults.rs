@@ -63,11 +63,11 @@ impl GraphFacts {
         for node in &model.graph().node {
             let label = || node::label(node);
             let first = node.input.first().map(|name| shapes.fact(name).element);
-            let stored = node.input.get(1).is_some_and(|weight| is_dequantized(weight, &index));
+            let stored = node.input.get(1).is_some_and(|weight| index.is_dequantized(weight));
             match node.op_type.as_str() {
                 "MatMul" | "Gemm"
                     if first == Some(DataType::F32)
-                        && !node.input.iter().take(2).all(|name| is_dequantized(name, &index)) =>
+                        && !node.input.iter().take(2).all(|name| index.is_dequantized(name)) =>
                 {
                     facts.float_products.add(label);
                 }
@@ -95,10 +95,6 @@ impl GraphFacts {
         }
         Ok(facts)
     }
-}
-
-fn is_dequantized(name: &str, index: &GraphIndex<'_>) -> bool {
-    index.producer(name).is_some_and(|producer| producer.op_type == "DequantizeLinear")
 }
 
 fn is_depthwise(node: &NodeProto, shapes: &Shapes) -> bool {

@@ -207,19 +207,25 @@ static ONE_BUILD_AT_A_TIME: Mutex<()> = Mutex::new(());
 fn build(library: &Arc<Library>, request: &Request, control: &Arc<Control>) -> Result<Compiled> {
     let _turn = ONE_BUILD_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let started = Instant::now();
-    let mut built = build_held(library, request, &request.held, control);
+    let once = |held: &Held| build_held(library, request, held, control, started);
+    let mut built = once(&request.held);
     let stumbles = |error: &Error| faults::lacks_implementation(error.message()) && control.given_up().is_none();
     if !request.held.half.is_empty() && built.as_ref().is_err_and(stumbles) {
         log::warn!("TensorRT has no kernel for a layer that the graph asks in half; such layers may compute in float");
         let freed = Held { half: vec![], ..request.held.clone() };
-        built = build_held(library, request, &freed, control);
+        built = once(&freed);
     }
-    built.map(|compiled| Compiled { took: started.elapsed(), ..compiled })
+    built
 }
 
-/// One build, of a network whose layers TensorRT 8 is `held` to a precision.
-fn build_held(library: &Arc<Library>, request: &Request, held: &Held, control: &Arc<Control>) -> Result<Compiled> {
-    let started = Instant::now();
+/// One build, of a network whose layers TensorRT 8 is `held` to a precision; what it took counts from `started`.
+fn build_held(
+    library: &Arc<Library>,
+    request: &Request,
+    held: &Held,
+    control: &Arc<Control>,
+    started: Instant,
+) -> Result<Compiled> {
     let order = &request.order;
     let device = device(order)?;
     let builder = Builder::new(library)?;

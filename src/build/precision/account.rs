@@ -2,7 +2,7 @@
 
 use super::int8::ActivationScale;
 use super::repair::Step;
-use super::{Built, fp16, is_picture, placement, tail};
+use super::{Built, fp16, is_picture, placement};
 use crate::build::{Prepared, memory};
 use crate::error::Result;
 use crate::onnx::index::GraphIndex;
@@ -64,7 +64,7 @@ pub(in crate::build) struct RangeAccount {
 /// The heavy layers of a graph in half precision.
 pub(super) fn half_layers(model: &Model, shapes: &Shapes, done: &fp16::Fp16) -> Vec<LayerAccount> {
     let index = GraphIndex::new(model.graph());
-    let heavy = model.graph().node.iter().filter(|node| tail::is_heavy(node));
+    let heavy = model.graph().node.iter().filter(|node| node::is_heavy(node));
     heavy
         .map(|node| {
             let name = node::label(node);

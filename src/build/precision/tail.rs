@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::onnx::index::GraphIndex;
-use crate::onnx::tensor;
+use crate::onnx::{node, tensor};
 use onnx_protobuf::NodeProto;
 use std::collections::HashSet;
 
@@ -13,11 +13,6 @@ pub(super) struct Tail {
     pub(super) nodes: HashSet<usize>,
     /// Positions of the last heavy layers themselves: the head's output convolutions.
     pub(super) last_layers: HashSet<usize>,
-}
-
-/// Whether `node` holds most of the arithmetic of a network.
-pub(super) fn is_heavy(node: &NodeProto) -> bool {
-    matches!(node.op_type.as_str(), "Conv" | "ConvTranspose" | "MatMul" | "Gemm")
 }
 
 impl Tail {
@@ -32,7 +27,7 @@ impl Tail {
             }
             let Some(position) = index.producer_position(name) else { continue };
             let Some(node) = index.graph().node.get(position) else { continue };
-            if is_heavy(node) && !is_expectation(node, index)? {
+            if node::is_heavy(node) && !is_expectation(node, index)? {
                 tail.last_layers.insert(position);
                 continue;
             }
